@@ -1,4 +1,4 @@
-"""Repros on demand: writes every graph of a healthy program as a script of its own.
+"""Writes every graph that a program compiles as a repro script.
 
 Nothing is compiled. Each graph runs in eager after it has been written.
 """

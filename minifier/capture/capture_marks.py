@@ -1,4 +1,4 @@
-"""Marks the captures of Dynamo in a run folder, so that one that does not end can be noticed.
+"""Marks the captures of Dynamo in a run folder, to detect a capture that does not end.
 
 It also keeps captures of other threads away while a candidate is judged.
 """

@@ -61,7 +61,7 @@ AOT_EAGER = "aot_eager"
 
 @contextlib.contextmanager
 def aot_stopped_at(backend: str, log: EventLog) -> Iterator[None]:
-    """Let what a script gives to AOTAutograd in this block go no further than a torch backend does.
+    """Stop functions that a script gives to AOTAutograd in this block where `backend` stops.
 
     With the backend `eager`, functions and modules are returned as they are.
     """

@@ -1,4 +1,4 @@
-"""Replaces the graphs that a script gives to inductor itself, without torch.compile.
+"""Replaces the graphs that a script gives directly to inductor, without torch.compile.
 
 What the script gets instead of compiled code is captured again when it is called. Its layers can
 therefore be switched off, and its graphs judged, like those of any other script. Calls from within

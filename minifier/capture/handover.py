@@ -41,7 +41,7 @@ class Handover:
 
 @dataclass(frozen=True)
 class _Packed:
-    """A handover in the form in which it is pickled: tensors as memories, nodes as records."""
+    """The pickled form of a handover: tensors as memories, nodes as records."""
 
     module: fx.GraphModule
     family: Lineage

@@ -1,7 +1,7 @@
 """Runs the program in eager: the user's torch.compile does nothing.
 
-`torch.compiler.set_stance("force_eager")` would not do. It also stops the compiles with which torch
-itself runs `scan`, `map`, `cond` and flex_attention, and those then raise.
+`torch.compiler.set_stance("force_eager")` does not work here. It also stops the compiles
+with which torch itself runs `scan`, `map`, `cond` and flex_attention, and those then raise.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def _in_place_of_packages(toggles: Toggles) -> StandIn | None:
 
 
 def _in_place_of_entries(toggles: Toggles) -> EntryStandIn | None:
-    """Return what runs in place of graphs given to inductor itself; None if it compiles them."""
+    """Return what runs in place of graphs given directly to inductor; None if it compiles them."""
     if DYNAMO in toggles.off:
         return as_it_is
     stand_ins = [backend for layer, backend in STAND_INS.items() if layer in toggles.off]

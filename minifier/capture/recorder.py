@@ -47,7 +47,7 @@ class Recorder:
     active: bool = True
     graphs: int = 0
     entered: bool = False
-    """Whether the script gave a graph to inductor itself."""
+    """Whether the script gave a graph directly to inductor."""
     marks: CaptureMarks | None = None
     """Marks the captures of Dynamo, if someone looks at the marks."""
     refusals: bool = False

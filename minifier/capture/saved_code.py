@@ -1,4 +1,4 @@
-"""Files of compiled code, in place of which something else runs.
+"""Files that a script saves compiled code to, while something else runs in place of that code.
 
 A script may save compiled code and load it again. If something else runs in place of that code, the
 file is empty, and loading it returns what runs instead. Code from any other file was compiled

@@ -53,7 +53,7 @@ class Documenting(Generic[CandidateType]):
             self._attempt("checking custom operators", lambda: self._custom_operators(branch))
 
     def _custom_operators(self, branch: Branch[CandidateType]) -> None:
-        """Blame wrongly registered custom operators, if any, instead of a unit or layer."""
+        """Name wrongly registered custom operators, if any, instead of a unit or layer."""
         branch.misregistered = self.subject.misregistered(branch.best)
         if branch.misregistered:
             self.findings.notes = [

@@ -75,7 +75,7 @@ def _draws(module: fx.GraphModule) -> bool:
 def _around(
     case: Case, module: torch.nn.Module, eager: Results, actual: Results
 ) -> StageFound | None:
-    """Blame the code around the graphs if the graphs are right but the results are wrong."""
+    """Return the runtime stage if the graphs are right but the results are wrong."""
     outcome = compare(case, module, eager, actual)
     if outcome.kind is Kind.OK:
         return None
@@ -287,7 +287,7 @@ def _of_trace(
     expected: _Expected,
     wrong: Difference,
 ) -> StageFound:
-    """Blame the first captured node for which the trace has values but no right one."""
+    """Return the trace stage, at the first captured node that has no right value in the trace."""
     made = _by_origin(traced)
     for node in captured.graph.nodes:
         right = expected.values.get(node.name)

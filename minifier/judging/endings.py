@@ -8,7 +8,7 @@ from tcdebug.minifier.cases.outcome import Kind, Outcome, crash_signature, signa
 from tcdebug.minifier.processes.process import Ended
 
 BEFORE = ("", "eager", "capture")
-"""Phases before the target is reached."""
+"""The phases before the target gets the graph."""
 ENDLESS = 76
 """The exit status of a process in which a kernel does not end."""
 HANG = "hang"

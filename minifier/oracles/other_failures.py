@@ -16,7 +16,7 @@ from tcdebug.compiler.events.search_events import OtherFailure
 from tcdebug.minifier.cases.outcome import Outcome
 
 MOST = 16
-"""The limit on kept failures, because one fault may show itself in many ways."""
+"""The limit on kept failures, because one fault may cause many failures."""
 
 
 @dataclass

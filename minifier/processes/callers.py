@@ -1,4 +1,4 @@
-"""Tells whether the user's program called torch.compile, or torch for its own purposes.
+"""Decides whether the user's program called torch.compile, or torch for its own purposes.
 
 Outside compiled code, torch runs `cond`, `scan`, `map`, `associative_scan`, `while_loop` and
 flex_attention by compiling them itself. Such a call is part of eager, and is left alone. Any other

@@ -128,8 +128,8 @@ def _child(
 def _replace_thread_pool() -> None:
     """Let torch replace the thread pool that a fork loses, while this is the only thread.
 
-    Otherwise the threads of autograd do it. If two do it at a time, torch ends the process with
-    "Invalid thread pool!".
+    Otherwise the threads of autograd replace it. If two of them do so at the same time, torch ends
+    the process with "Invalid thread pool!".
     """
     if (torch := sys.modules.get("torch")) is not None and hasattr(torch, "set_num_threads"):
         torch.set_num_threads(torch.get_num_threads())

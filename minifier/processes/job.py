@@ -22,7 +22,7 @@ SESSION = "tcdebug.minifier.sessions.session"
 SESSION_IMPORTS = ("tcdebug.minifier.sessions.modes",)
 """The modules that a process imports before it is forked for sessions."""
 INDUCTOR_SETUP = "tcdebug.minifier.targets.inductor.warm.set_up"
-"""What that process calls before sessions that compile with inductor."""
+"""The function that this process calls before sessions that compile with inductor."""
 REPORT = "report.json"
 """The file to which a session writes what it found."""
 PARTIAL = "report.partial.json"
@@ -35,7 +35,7 @@ NO_BACKEND_FILE = "no_backend"
 INVALID_BACKEND = "InvalidBackend"
 """The exception that torch raises if a script names a backend that is not registered."""
 FORKED_BEFORE_CUDA = "candidates were forked from a process that had not initialised CUDA"
-"""A report's note that a graph on a device was searched in forked candidates."""
+"""A note of reports on device graphs whose candidates were forked."""
 SCRIPT_ON_DEVICES = "the script, forked before it initialises CUDA"
 """The purpose, in its event, of the process that continues the script after that fork."""
 NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"
@@ -44,7 +44,7 @@ NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"
 It must be set before torch is imported, because some of its modules count devices on import.
 """
 FAULT = 70
-"""The exit status of a session that failed by a fault of tcdebug, with the traceback on stderr."""
+"""The exit status of a session in which tcdebug failed. The traceback is on stderr."""
 
 
 RANK_VARIABLES = (
@@ -54,7 +54,7 @@ RANK_VARIABLES = (
 """The beginnings of the names of the variables that torchrun gives to each process."""
 
 
-class SessionFault(Exception):
+class SessionError(Exception):
     """tcdebug failed in the process that runs the script. The message is the traceback."""
 
 
@@ -122,7 +122,7 @@ class Job(msgspec.Struct, frozen=True):
     limits: Limits = Limits()
     seconds: float = 3600.0
     script_seconds: float = 600.0
-    """The time for making a script small that fails only as a whole."""
+    """Seconds for minimising a script that fails as a whole."""
     reruns: int = 2000
     wanted: Criteria = Criteria()
     confidence: float = 0.99
@@ -170,7 +170,7 @@ def started_marker(job: Job, pid: int) -> Path:
 def check_session(job: Job, ended: Ended, output: Path) -> None:
     """Check that a session failed because of the script, not of tcdebug.
 
-    `output` is the file with the output of the session. Raises SessionFault, UnknownBackend.
+    `output` is the file with the output of the session. Raises SessionError, UnknownBackend.
     """
     check_backend(job)
     if ended.returncode == NO_BACKEND:
@@ -181,7 +181,7 @@ def check_session(job: Job, ended: Ended, output: Path) -> None:
     if failed or ended.returncode == FAULT:
         text = output.read_text(errors="replace")
         start = max(text.rfind("Traceback (most recent call last)"), 0)
-        raise SessionFault(text[start:] or f"the session ended with {ended.returncode}")
+        raise SessionError(text[start:] or f"the session ended with {ended.returncode}")
 
 
 def check_backend(job: Job) -> None:
@@ -227,7 +227,7 @@ def start_plain(job: Job, output: Path, environment: Mapping[str, str], limits: 
 
 @contextlib.contextmanager
 def warm_sessions() -> Iterator[WarmSessions]:
-    """Give a process that is forked for sessions, and end it at last."""
+    """Yield a process that is forked for sessions. It ends with the block."""
     sessions = WarmSessions({**os.environ, **own_caches(), NVML: "1"}, SESSION_IMPORTS)
     try:
         with contextlib.suppress(OSError):  # without it, sessions are fresh processes

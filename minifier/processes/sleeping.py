@@ -2,8 +2,8 @@
 
 A process cannot use CUDA if its parent initialised CUDA before the fork. torch initialises CUDA for
 its own purposes, as Dynamo does before a capture, even in scripts that never use it. While CUDA
-sleeps, torch is told that there is no device. The script is told the truth, and the call with which
-it initialises CUDA is announced.
+sleeps, `torch.cuda.is_available()` returns False to torch and the truth to the script. The call
+with which the script initialises CUDA is announced.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def _own_parts(received: Sequence[torch.Tensor], sent: Sequence[torch.Tensor], r
 def _own_elements(
     received: Sequence[torch.Tensor], sent: Sequence[Sequence[torch.Tensor]], rank: int
 ) -> None:
-    """Copy this rank's element of each list; a scatter of another rank has none to copy."""
+    """Copy this rank's element of each list; in a scatter by another rank there is none."""
     for out, own in zip(received, sent, strict=False):
         out.copy_(own[rank % len(own)])
 
@@ -143,7 +143,7 @@ def _same_for_all_ranks(
 
 
 def _repeated(received: torch.Tensor, sent: torch.Tensor, _rank: int) -> None:
-    """Fill the result with what is sent, from the start, as often as it takes."""
+    """Fill the result with repetitions of what is sent."""
     if sent.numel() and received.numel():
         times = -(-received.numel() // sent.numel())
         received.copy_(sent.reshape(-1).repeat(times)[: received.numel()].view_as(received))

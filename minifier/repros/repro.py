@@ -41,7 +41,7 @@ from tcdebug.minifier.targets.aotinductor import aotinductor
 from tcdebug.minifier.targets.entries import ENTRIES
 
 USING_INDUCTOR = ("inductor", AOTINDUCTOR_BACKEND, *ENTRIES, None)
-"""Backends that may keep graphs in inductor's caches; None is an object of the script."""
+"""Backends that may keep graphs in inductor's caches. None stands for an object of the script."""
 MOST_CHANGES = 12
 """The number of lines shown of the difference from a passing graph."""
 VALUES = ("wrong value", "wrong nan", "wrong inf")
@@ -60,7 +60,7 @@ class Repro:
     call: dict[str, Any]
     """The arguments of torch.compile in the script."""
     culprits: tuple[str, ...] = ()
-    """Units with which switched off it passes."""
+    """Units that must be off for it to pass."""
     ambient: Ambient = field(default_factory=Ambient)
     setup: str = ""
     """Python that sets up what the failure needs besides the graph."""
@@ -84,7 +84,7 @@ class Repro:
     def own_draws(self) -> bool:
         """Whether values are not compared, because they depend on other random numbers.
 
-        Only for a wrong result is it known whether the graph draws any.
+        Whether the graph draws any is known only for a wrong result.
         """
         if self.draws_as_eager or self.outcome.signature.endswith(VALUES):
             return False

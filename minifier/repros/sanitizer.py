@@ -13,7 +13,7 @@ PROGRAM = "compute-sanitizer"
 ADDRESSES = ("an illegal memory access was encountered", "misaligned address")
 """The ends of signatures of kernels that read or write wrong addresses."""
 LATER_CALL = ", in call "
-"""What the message of a failure contains that the first call did not show."""
+"""Part of the message of a failure that a later call showed."""
 MOST_SECONDS = 120.0
 
 ACCESS = re.compile(

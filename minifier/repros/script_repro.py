@@ -44,10 +44,10 @@ def write_repro(
 ) -> None:
     """Write a script that runs a copy of the user's script and judges how it ends.
 
-    It runs `processes` processes one after another with the same caches. They import from `folder`,
-    or else that of the script, and run in `working`, or else the working folder of this process. A
-    script beside the repro is not copied. If the outcome is a hang, a process that takes longer
-    than its seconds counts as a hang.
+    It runs `processes` processes one after another with the same caches. They import from `folder`
+    or else from the script's folder, and run in `working` or else in the working folder of this
+    process. A script beside the repro is not copied. If the outcome is a hang, a process that takes
+    longer than the outcome's seconds counts as a hang.
     """
     script = Path(job.script).resolve()
     copy = path.with_name(f"{path.stem}_script.py")
@@ -81,7 +81,7 @@ def write_repro(
 
 
 def _expected(outcome: Outcome) -> dict[str, str | int | list[str]]:
-    """Return what identifies the failure: a repro that ends in another way shows nothing."""
+    """Return what identifies the failure in the repro."""
     if outcome.kind is not Kind.EXCEPTION:
         return {"kind": outcome.kind.value}
     if status := EXIT_STATUS.fullmatch(outcome.message):

@@ -1,4 +1,4 @@
-"""Repeats at the start of a repro script what the user's script does before its failing graph.
+"""Repeats in a repro script what the user's script does before its failing graph.
 
 The repro runs the user's script with a backend that stops at that graph. Registrations, patches and
 options are therefore made by the script's own lines. A backend that is an object of the script is
@@ -56,8 +56,8 @@ def script_setup(
     """Return Python for a repro in `folder` that needs the script's set-up before graph `ordinal`.
 
     A script that is only imported may define the `backend`. `entered` says that the script gives
-    graphs to inductor itself. If it runs as a `rank` alone, so does the repro. A copy of the script
-    is put beside the repro, in case the original is missing or has changed.
+    graphs directly to inductor. If it runs as a `rank` alone, so does the repro. A copy of the
+    script is put beside the repro, in case the original is missing or has changed.
     """
     place = ""
     if rank is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
@@ -15,11 +14,9 @@ from torch import fx
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.patching import patched
+from tcdebug.minifier.cases.user_frames import frames
 from tcdebug.minifier.targets.dynamo.frame import CAPTURE, function_of
 from tcdebug.minifier.targets.dynamo.source_line import shown_path
-
-PLACE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in .*\n\s*(?P<text>.*)')
-"""Matches a frame in the stack trace of a node."""
 
 
 @dataclass(frozen=True)
@@ -133,8 +130,8 @@ class _Unquoted(str):
 
 def _place(node: fx.Node) -> str:
     """Return the innermost source line of a node."""
-    found = list(PLACE.finditer(node.meta.get("stack_trace") or ""))
-    return f"{found[-1]['file']}:{found[-1]['line']}: {found[-1]['text']}" if found else ""
+    stack = [frame for frame in frames(node.meta.get("stack_trace") or "") if frame.code]
+    return f"{stack[-1].place}: {stack[-1].code}" if stack else ""
 
 
 def first_difference(

@@ -65,7 +65,7 @@ class ChildSession(Session):
         except Broken:
             self.broken = True
             what = f"graphs of {process_name()} are not judged"
-            self.log.emit(Fallback(what, "a fault of tcdebug"))
+            self.log.emit(Fallback(what, "an error in tcdebug"))
 
     def write(self, report: Report, name: str = REPORT) -> None:
         """Write the report, with a note that names the process."""

@@ -1,4 +1,4 @@
-"""The session that makes a script small: it runs versions of the script in forks of itself."""
+"""The session that minimises a script: it runs versions of the script in forks of itself."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def minimise_script(job: Job) -> None:
 
 
 def _executed(job: Job, path: Path, version: ScriptText, toggles: Toggles) -> int:
-    """Run a version of the script in this process; the exit status."""
+    """Run a version of the script in this process. Return its exit status."""
     if version.alone:
         os.chdir(path.parent)
     else:

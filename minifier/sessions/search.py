@@ -55,7 +55,7 @@ IMPORTS = {
 
 @contextlib.contextmanager
 def one_at_a_time(folder: Path) -> Iterator[None]:
-    """Make other processes of this run wait. They share the cores, and often the graphs."""
+    """Make other processes of this run wait, because they share the cores and often the graphs."""
     with (folder / "judging").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         try:
@@ -70,8 +70,8 @@ OWN_DRAWS = (
 )
 
 
-class Asked(NamedTuple):
-    """The outcome of a graph, and what to ask further questions with."""
+class GraphAnswer(NamedTuple):
+    """The outcome of a graph, with its subject and the oracle for further questions."""
 
     subject: GraphSubject
     oracle: Oracle[Case]
@@ -132,7 +132,7 @@ class Session:
         self.log.emit(GraphRecorded(ordinal, case.size, call))
         base = self.base
         try:
-            subject, oracle, outcome = self._asked(case, backend, ordinal, call)
+            subject, oracle, outcome = self._answer(case, backend, ordinal, call)
         except BudgetUsed:
             note = f"graph {ordinal} had neither passed nor failed when the budget was used up"
             return Report(
@@ -172,16 +172,16 @@ class Session:
             if self.interpreters is not None:
                 self.interpreters.end()
 
-    def _asked(self, case: Case, backend: Backend, ordinal: int, call: int) -> Asked:
+    def _answer(self, case: Case, backend: Backend, ordinal: int, call: int) -> GraphAnswer:
         """Ask about a graph, first with eager's random numbers, then with those of the backend.
 
-        The script has those of the backend. They decide, unless values were compared and found
-        wrong. Raises BudgetUsed.
+        The script uses those of the backend, so they decide, unless compared values were wrong.
+        Raises BudgetUsed.
         """
         what, own = f"graph {ordinal}, call {call}", backend.with_own_draws()
         if self.job.wanted.oracle == VALIDATION:
-            return self._asked_of(own or backend, case, ordinal, what)
-        asked = self._asked_of(backend, case, ordinal, what)
+            return self._answer_from(own or backend, case, ordinal, what)
+        asked = self._answer_from(backend, case, ordinal, what)
         outcome = asked.outcome
         if own is None or not self.job.wanted.judges_draws or outcome.kind is Kind.WRONG:
             return asked
@@ -189,7 +189,7 @@ class Session:
             outcome.drew if outcome.kind is Kind.OK else outcome.failed and may_draw(case.module)
         ):
             return asked
-        again = self._asked_of(own, case, ordinal, f"{what}, with the backend's random numbers")
+        again = self._answer_from(own, case, ordinal, f"{what}, with the backend's random numbers")
         if again.outcome.failed:
             return again
         if outcome.failed and again.outcome.kind is Kind.OK:
@@ -198,7 +198,7 @@ class Session:
             return again
         return asked
 
-    def _asked_of(self, backend: Backend, case: Case, ordinal: int, purpose: str) -> Asked:
+    def _answer_from(self, backend: Backend, case: Case, ordinal: int, purpose: str) -> GraphAnswer:
         setups = self._setups(backend, ordinal)
         # a command judges a script in its own process, which may need the script's set-up
         for setup in setups if self.job.wanted.check else setups[:1]:
@@ -207,7 +207,7 @@ class Session:
             outcome = oracle.ask(case, self.base, purpose)
             if outcome.failed:
                 break
-        return Asked(subject, oracle, outcome)
+        return GraphAnswer(subject, oracle, outcome)
 
     def _say_unasked(self, base: Toggles, outcome: Outcome) -> None:
         """Log which units that are off do not occur in the failing graph."""

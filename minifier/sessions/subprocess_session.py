@@ -1,4 +1,4 @@
-"""What a Python process that the script has started does at its first compile."""
+"""Installs the session of a Python process that the script has started, at its first compile."""
 
 from __future__ import annotations
 

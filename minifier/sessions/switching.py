@@ -24,7 +24,7 @@ from tcdebug.minifier.targets.ladder import BELOW, autograd_asked, rung
 def captures_switched(toggles: Toggles, log: EventLog) -> Iterator[None]:
     """Apply toggles to what Dynamo captures, if every later layer is off.
 
-    With a later layer on, a line that is not captured is not compiled either, and would be blamed
+    With a later layer on, a line that is not captured is not compiled either, and would be named
     for a fault of that layer.
     """
     if rung(toggles) != BELOW[AUTOGRAD]:
@@ -58,7 +58,7 @@ class Switching:
         return compiled_by(backend)(program, settings)
 
     def enter(self, call: EntryCall) -> Callable[..., Any] | None:
-        """Return what runs in place of a graph given to inductor itself; None if it is compiled."""
+        """Return what runs in place of a graph given to inductor; None if it is compiled."""
         backend = self.wrap(INDUCTOR)
         return None if backend == INDUCTOR else entry_compiled_by(backend)(call)
 

@@ -150,7 +150,7 @@ class ScriptSubject:
         return fork(work, limits, self._folder / "script-runs.log")
 
     def outcome(self, child: Child, ended: Ended) -> Outcome | None:
-        """Return how the script ended, with the decisions of its compiles. Raises SessionFault."""
+        """Return how the script ended, with the decisions of its compiles. Raises SessionError."""
         if self.job.wanted.check:
             outcome = ending_of(ended)
         else:

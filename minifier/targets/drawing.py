@@ -1,4 +1,4 @@
-"""Tells by its operators whether a graph draws random numbers."""
+"""Decides from its operators whether a graph draws random numbers."""
 
 from __future__ import annotations
 

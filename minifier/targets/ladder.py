@@ -70,8 +70,8 @@ def climb_down(
 ) -> tuple[str, list[Rung]]:
     """Switch layers off from the top. Return the layer that makes it pass if off, and all rungs.
 
-    A rung that fails in a different way is not a pass, because one fault may show itself in another
-    way there. See `in_doubt` for the layers that remain possible.
+    A rung that fails in a different way is not a pass, because one fault may cause another failure
+    there. See `in_doubt` for the layers that remain possible.
     """
     seen: list[Rung] = []
     for layer, backend in layers.items():

@@ -1,4 +1,4 @@
-"""Tells which units of inductor this program has replaced."""
+"""Finds the units of inductor that this program has replaced."""
 
 from __future__ import annotations
 

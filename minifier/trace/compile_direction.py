@@ -1,4 +1,4 @@
-"""Tells which graph AOTAutograd is compiling."""
+"""Finds out which graph AOTAutograd is compiling."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from a running program (`torch_trace`) or from the files that TORCH_TRACE writes
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,7 @@ from tcdebug.compiler.events.schema import (
     StageEnd,
     StageText,
 )
+from tcdebug.minifier.cases.user_frames import TRACEBACK, TracebackFrame, frames
 from tcdebug.minifier.trace.guards import count_guards, value_guards
 from tcdebug.minifier.trace.inductor_code import generated_events
 from tcdebug.minifier.trace.inductor_steps import inductor_steps
@@ -88,7 +89,6 @@ PHASES: Mapping[str, str] = {
     "triton_compile_time_us": "kernel_wait",
 }
 
-FRAME = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 DIRECTION = re.compile(r"# AOT ID: \['\d+_(\w+)'\]")
 
 EventWithContext = tuple[Event, dict[str, Any]]
@@ -239,10 +239,10 @@ def compile_id(metadata: Mapping[str, Any]) -> str:
 
 def _graph_break(log: EventLog, text: str) -> Iterator[EventWithContext]:
     """Yield the reason without Dynamo's own traceback, and the line of the break in any frame."""
-    frames = FRAME.findall(text.partition("Traceback (most recent call last)")[0])
+    stack = frames(text.partition(TRACEBACK)[0])
     reason = text.partition("\n\nUser code traceback:")[0]
     reason = reason.partition("Graph Break Reason: ")[2] or reason
-    yield GraphBreak(reason), {"stage": "dynamo", "user_loc": _place(frames)}
+    yield GraphBreak(reason), {"stage": "dynamo", "user_loc": _place(stack)}
 
 
 def _recompiled(log: EventLog, text: str) -> Iterator[EventWithContext]:
@@ -253,8 +253,8 @@ def _recompiled(log: EventLog, text: str) -> Iterator[EventWithContext]:
     found = _json(text)
     reasons = [str(r) for r in found] if isinstance(found, list) else [text]
     plain = [" ".join(r.partition("\nUser stack trace:")[0].split()) for r in reasons]
-    frames = [frame for r in reasons for frame in FRAME.findall(r)]
-    yield Recompile("\n".join(plain)), {"stage": "dynamo", "user_loc": _place(frames)}
+    stack = (frame for reason in reasons for frame in frames(reason))
+    yield Recompile("\n".join(plain)), {"stage": "dynamo", "user_loc": _place(stack)}
 
 
 def _guards(log: EventLog, text: str) -> Iterator[EventWithContext]:
@@ -262,11 +262,12 @@ def _guards(log: EventLog, text: str) -> Iterator[EventWithContext]:
     yield event, {"stage": "guards"}
 
 
-def _place(frames: list[tuple[str, str, str]]) -> dict[str, Any]:
-    if not frames:
+def _place(stack: Iterable[TracebackFrame]) -> dict[str, Any]:
+    """Return the innermost named frame; empty if there is none."""
+    named = [frame for frame in stack if frame.function]
+    if not named:
         return {}
-    filename, line, name = frames[-1]
-    return {"filename": filename, "line": int(line), "name": name}
+    return {"filename": named[-1].file, "line": named[-1].line, "name": named[-1].function}
 
 
 def _frame_of(details: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Compares whole captured graphs with eager: what steps of compiled code do not show.
+"""Compares whole captured graphs with eager, to find faults that no step shows.
 
 Each call runs again on copies of its inputs, forward and backward, and its results are judged as
 `tcdebug bisect` judges a graph. If they are wrong although no step is, AOTAutograd is compared

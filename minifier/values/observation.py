@@ -95,7 +95,7 @@ class Observation:
         suspects: tuple[Step, ...] = (),
         updated: frozenset[str] = frozenset(),
     ) -> bool:
-        """Compare a value with its reference; whether it could be compared.
+        """Compare a value with its reference. Return whether it could be compared.
 
         `written` is the name, the FX node and the value. `suspects` are earlier steps whose results
         no node describes, and `updated` the inputs that the graph has updated. A wrong value

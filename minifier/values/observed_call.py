@@ -81,7 +81,7 @@ class ObservedCall:
     # -- hooks ------------------------------------------------------------------------------
 
     def before(self, number: int, variables: Mapping[str, Any]) -> None:
-        """Look at what the next step reads."""
+        """Record what the next step reads."""
         statement = self.graph.statements[number]
         self.number += 1
         step, reads, writes, certain = self._step(statement)
@@ -232,7 +232,7 @@ class ObservedCall:
                 made.known = {k: _copy(v) for k, v in running.known.items()}
 
     def _written_in_parts(self, value: torch.Tensor, made: Content, running: _Running) -> None:
-        """Note that a step wrote a part of memory that was allocated as a whole."""
+        """Record that a step wrote a part of memory that was allocated as a whole."""
         for content in dict.fromkeys(self.contents.values()):
             if content.whole or not isinstance(content.value, torch.Tensor):
                 continue
@@ -242,7 +242,7 @@ class ObservedCall:
                 content.known.update({k: _copy(v) for k, v in running.known.items()})
 
     def _updated_through(self, name: str, made: Content, running: _Running) -> None:
-        """Note that a step updates an input under another name."""
+        """Record that a step updates an input under another name."""
         target = self.graph.reference.nodes.get(name)
         if target is None or not updates_memory(target):
             return

@@ -1,4 +1,4 @@
-"""`tcdebug bisect` finds a wrong lowering in graphs that a script gives to inductor itself."""
+"""`tcdebug bisect` finds a wrong lowering in graphs that a script gives directly to inductor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A script that gives its graph to inductor itself, with a wrong lowering: ENTRY KIND."""
+"""A script that gives its graph directly to inductor, with a wrong lowering: ENTRY KIND."""
 
 import sys
 from pathlib import Path

@@ -23,7 +23,7 @@ from tcdebug.display import tables
 from tcdebug.fuzz.followup import minified
 from tcdebug.fuzz.hunt import Hunt
 from tcdebug.minifier.investigation.report import Report, ReportedFailure
-from tcdebug.minifier.processes.job import SessionFault
+from tcdebug.minifier.processes.job import SessionError
 from tcdebug.supervision.eager_failures import (
     NO_GRAPH,
     culprit_notes,
@@ -257,10 +257,10 @@ def test_a_full_disk_is_not_called_a_bug_of_tcdebug(tmp_path: Path) -> None:
     full = OSError(errno.ENOSPC, "No space left on device", "job.key")
     assert disk_problem(full) == "No space left on device: job.key"
     assert disk_problem(OSError(errno.EROFS, "Read-only file system")).endswith(str(Path.cwd()))
-    ended = SessionFault(f"Traceback (most recent call last):\n  ...\nOSError: {full}\n")
+    ended = SessionError(f"Traceback (most recent call last):\n  ...\nOSError: {full}\n")
     assert disk_problem(ended) == "No space left on device, in the process that runs the script"
     assert disk_problem(FileNotFoundError(errno.ENOENT, "No such file or directory", "x")) == ""
-    assert disk_problem(SessionFault("OSError: [Errno 5] Input/output error")) == ""
+    assert disk_problem(SessionError("OSError: [Errno 5] Input/output error")) == ""
     assert disk_problem(ValueError("OSError")) == ""
 
 

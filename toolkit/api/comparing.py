@@ -39,7 +39,7 @@ def compare_with_eager(prepared: Callable[[bool], Callable[[], Mapping[str, Any]
 
 
 def _random_states() -> dict[str, bytes]:
-    """The states of all random number generators that exist."""
+    """Return the states of all random number generators that exist."""
     states: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state().tolist()}
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # torch has no annotation
         states["cuda"] = [state.tolist() for state in torch.cuda.get_rng_state_all()]

@@ -25,7 +25,7 @@ class Recorded:
         self.run = run
 
     def diff(self, unit: str, graph: str | None = None) -> Diff:
-        """The changes by a pass or a stage: `diff("lower")`, `diff("passes", "0/0")`."""
+        """Return the changes by a pass or a stage: `diff("lower")`, `diff("passes", "0/0")`."""
         return Diff(changes_of(self.run, unit, graph))
 
     def __repr__(self) -> str:
@@ -58,7 +58,7 @@ class Diff:
 
 
 def _table(change: GraphChange) -> str:
-    """A table of two columns: changes with the lines around them."""
+    """Return a table of two columns: changes with the lines around them."""
     before, after = change.before.splitlines(), change.after.splitlines()
     rows: list[str] = []
     for group in SequenceMatcher(None, before, after, autojunk=False).get_grouped_opcodes(AROUND):
@@ -77,5 +77,5 @@ def _cell(lines: Sequence[str], k: int, kind: str, colour: str) -> str:
 
 
 def recorded(name: str | None = None) -> Recorded:
-    """A run, given by its folder or the beginning of its name, or the newest run. Raises NoRun."""
+    """Return the run with this folder or beginning of its name, or the newest run. Raises NoRun."""
     return Recorded(find(name))

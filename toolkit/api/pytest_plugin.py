@@ -50,7 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _without_value(config: pytest.Config, word: str) -> str:
-    """The default mode if a path follows `--tcdebug`, since argparse takes that for its value.
+    """Return the default mode if a path follows `--tcdebug`: argparse takes that for its value.
 
     Raises UsageError.
     """
@@ -117,7 +117,7 @@ def _repro_lines(repros: Sequence[Path]) -> list[str]:
 
 
 def bisected(item: pytest.Item, seconds: float) -> list[str]:
-    """The result of `tcdebug bisect pytest TEST`, as lines."""
+    """Return the result of `tcdebug bisect pytest TEST`, as lines."""
     from tcdebug.minifier.investigation.report import Report  # noqa: PLC0415 - start-up time
 
     root = item.config.invocation_params.dir

@@ -89,7 +89,7 @@ def watch(
 def watching(
     *, check: bool = False, every_call: bool = False, folder: Path | None = None
 ) -> Iterator[Watched]:
-    """The same as `watch`, but nothing is run or printed when the block ends."""
+    """Return the same as `watch`, but nothing is run or printed when the block ends."""
     path = folder or run_folder.create("watch")
     path.mkdir(parents=True, exist_ok=True)
     if run_folder.read_info(path) is None:

@@ -43,7 +43,7 @@ OTHERS = (
 
 
 def all_known(toggles: Toggles) -> bool:
-    """Whether torch is not needed, since every name is that of a closed family's unit.
+    """Return whether torch is not needed, since every name is that of a closed family's unit.
 
     Raises BadToggle if there is no unit of a name.
     """

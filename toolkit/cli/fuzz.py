@@ -92,7 +92,7 @@ def fuzz() -> None:
 def _also(
     context: click.Context, option: click.Parameter, given: tuple[str, ...]
 ) -> list[tuple[str, Path]]:
-    """The formats and files of --also; a usage error if one is invalid."""
+    """Return the formats and files of --also; a usage error if one is invalid."""
     pairs = [text.partition("=") for text in given]
     if wrong := [
         text

@@ -275,7 +275,7 @@ cli.add_command(values)
 
 
 def disk_problem(problem: Exception) -> str:
-    """What the disk refused if that ended a command, or the session of a script; empty if not."""
+    """Return the disk error that ended a command or the session of a script; empty if none did."""
     if isinstance(problem, OSError) and problem.errno in DISK:
         return f"{problem.strerror}: {problem.filename or Path.cwd()}"
     last = str(problem).rstrip().rpartition("\n")[2]

@@ -34,7 +34,7 @@ ARGS = click.argument("args", nargs=-1, type=click.UNPROCESSED)
 
 
 def complete_run(context: click.Context, option: click.Parameter, begun: str) -> list[str]:
-    """Names of runs with this beginning, for shell completion."""
+    """Return names of runs with this beginning, for shell completion."""
     from tcdebug.reading.run_dir import runs  # noqa: PLC0415 - start-up time
 
     return [r.path.name for r in runs() if r.path.name.startswith(begun)]
@@ -61,7 +61,7 @@ QUIET = click.option("-q", "--quiet", is_flag=True, help="Do not show progress o
 
 
 def _toggles(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> list[str]:
-    """The toggles of --off in canonical form; exit status 2 if one is invalid.
+    """Return the toggles of --off in canonical form; exit status 2 if one is invalid.
 
     Those of TCDEBUG_OFF, which the script's processes inherit, are checked too.
     """

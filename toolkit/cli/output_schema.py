@@ -56,7 +56,7 @@ OUTPUTS: Mapping[str, Any] = {
 
 
 def output_schema() -> dict[str, Any]:
-    """The JSON Schema of each command's document, by the words of the command."""
+    """Return the JSON Schema of each command's document, by the words of the command."""
     schemas, definitions = msgspec.json.schema_components(OUTPUTS.values())
     for definition in definitions.values():
         if "description" in definition:

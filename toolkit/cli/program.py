@@ -78,7 +78,7 @@ class ProgramCommand(click.Command):
             note(f"{option} is passed to {words[0]}: options of tcdebug go before the script")
 
     def _split(self, args: Sequence[str]) -> tuple[list[str], list[str]]:
-        """The options of the command, each with its value, and the words of the program."""
+        """Return the options of the command, each with its value, and the words of the program."""
         takes = {
             name
             for parameter in self.params
@@ -103,7 +103,7 @@ class ProgramCommand(click.Command):
 
 
 def as_script(words: Sequence[str]) -> list[str]:
-    """The words of a program, with a script as the first. Raises click.UsageError."""
+    """Return the words of a program, with a script as the first. Raises click.UsageError."""
     if not words:
         return []
     first, *rest = words
@@ -141,7 +141,7 @@ def _check_module(name: str) -> None:
 
 
 def code_text(code: str) -> str:
-    """The text of `-c CODE` as a file that imports from the working folder."""
+    """Return the text of `-c CODE` as a file that imports from the working folder."""
     try:
         body = ast.parse(code).body
     except SyntaxError:
@@ -160,7 +160,7 @@ def _installed(name: str) -> list[EntryPoint]:
 
 
 def _written(name: str, text: str) -> Path:
-    """The file that starts a program. The same program always has the same file."""
+    """Return the file that starts a program. The same program always has the same file."""
     plain = re.sub(r"[^\w.]", "-", name)[:40]
     digest = blake2b(text.encode(), digest_size=4).hexdigest()
     for parent in (Path(BASE), Path(tempfile.gettempdir()) / "tcdebug"):

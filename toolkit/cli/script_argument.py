@@ -27,7 +27,7 @@ class ScriptFile(click.Path):
 
 
 def script_hint(name: str) -> str:
-    """What a name that is not a script stands for, and what to give instead."""
+    """Return what a name that is not a script stands for, and what to give instead."""
     path = Path(name)
     if not name:
         return "give a script"
@@ -52,7 +52,7 @@ def script_hint(name: str) -> str:
 
 
 def _run_hint(name: str) -> str:
-    """What to say of a name of a run; empty if there is no such run."""
+    """Return what to say of a name of a run; empty if there is no such run."""
     from tcdebug.reading.run_dir import NoRun, find  # noqa: PLC0415 - start-up time
 
     try:
@@ -66,6 +66,6 @@ def _run_hint(name: str) -> str:
 
 
 def option_after_script(options: Sequence[str], words: Sequence[str]) -> str | None:
-    """The first long option of a command among the words that are passed to the script."""
+    """Return the first long option of a command among the words that are passed to the script."""
     given = (word.partition("=")[0] for word in words)
     return next((word for word in given if word.startswith("--") and word in options), None)

@@ -8,5 +8,5 @@ from tcdebug.commands.search import search
 
 
 def run(*, minify: bool, **arguments: Any) -> int:
-    """Find the culprit and write a repro; the exit status."""
+    """Find the culprit and write a repro. Return the exit status."""
     return search("bisect", bisecting=True, minimising=minify, **arguments)

@@ -19,7 +19,7 @@ LOCK = ".lock"
 
 
 def run(*, clear: bool, older_than: float, as_json: bool) -> int:
-    """Show the cache or empty it; the exit status, 0."""
+    """Show the cache or empty it. Return the exit status 0."""
     folder = Options.from_env().cache_dir
     removed = _clear(folder, time.time() - older_than * DAY) if clear else []
     parts = list(_parts(folder))
@@ -42,7 +42,7 @@ def _parts(folder: Path) -> Iterator[CachePart]:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Files that may be removed while other processes build: no locks, no partial files."""
+    """Yield files that may be removed while other processes build: no locks, no partial files."""
     for path in folder.rglob("*"):
         building = any(part.startswith(".build-") for part in path.parts)
         if path.is_file() and path.suffix != LOCK and not building:

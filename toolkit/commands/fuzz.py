@@ -42,7 +42,7 @@ def run(
     *, quiet: bool, as_json: bool, seconds: float | None, examples: int | None, jobs: int,
     findings: Path, engine: str, **options: Any,
 ) -> int:  # fmt: skip
-    """Fuzz and show the findings; the exit status."""
+    """Fuzz and show the findings. Return the exit status."""
     if seconds is None and examples is None:
         seconds = SECONDS
     job = _job(findings, seconds, examples, **options)
@@ -64,7 +64,7 @@ def ci(
     seconds: float | None, examples: int | None, seed: int | None, jobs: int, findings: Path,
     bisect: bool, database: str, engine: str, **options: Any,
 ) -> int:  # fmt: skip
-    """Judge the fixed findings again, fuzz, and write the new findings; the exit status."""
+    """Judge the fixed findings again, fuzz, and write the new findings. Return the exit status."""
     files = [*also, *([(style, output)] if output else [])]
     for _, path in files:
         if not os.access(path.parent, os.W_OK):
@@ -97,7 +97,7 @@ def ci(
 def replay(
     *, findings: Path, timeout: float, memory: float, as_json: bool, names: Sequence[str]
 ) -> int:
-    """Judge findings again and show the outcome of each; the exit status."""
+    """Judge findings again and show the outcome of each. Return the exit status."""
     chosen = _chosen(findings, names)
     if chosen is None:
         return USAGE
@@ -116,7 +116,7 @@ def triage(
     *, findings: Path, timeout: float, memory: float, as_json: bool, names: Sequence[str],
     known: bool,
 ) -> int:  # fmt: skip
-    """Update the states of findings; the exit status."""
+    """Update the states of findings. Return the exit status."""
     chosen = _chosen(findings, names)
     if chosen is None:
         return USAGE
@@ -136,7 +136,7 @@ def triage(
 
 
 def stats(*, run_name: str | None, as_json: bool) -> int:
-    """Show the statistics of a campaign; the exit status."""
+    """Show the statistics of a campaign. Return the exit status."""
     try:
         chosen = _newest() if run_name is None else find(run_name)
     except NoRun as problem:
@@ -183,7 +183,7 @@ def _job(
     large: bool = False,
     programs: str = ProgramKind.GRAPHS,
 ) -> FuzzJob:
-    """The job for these options, without a folder."""
+    """Return the job for these options, without a folder."""
     if seed is None:
         seed = int.from_bytes(os.urandom(3), "little")
     remote = "://" in database
@@ -263,7 +263,7 @@ def _again(findings: Sequence[Finding], job: FuzzJob) -> tuple[int, dict[str, st
 
 
 def _chosen(folder: Path, names: Sequence[str]) -> list[Finding] | None:
-    """The findings with these names, or all; None after an error message."""
+    """Return the findings with these names, or all; None after an error message."""
     known = Findings(folder)
     if not names:
         return list(known)

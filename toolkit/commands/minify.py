@@ -8,5 +8,5 @@ from tcdebug.commands.search import search
 
 
 def run(**arguments: Any) -> int:
-    """Minimise the failing graph and write a repro; the exit status."""
+    """Minimise the failing graph and write a repro. Return the exit status."""
     return search("minify", bisecting=False, minimising=True, **arguments)

@@ -36,7 +36,7 @@ def run(
     as_test: bool,
     standalone: bool,
 ) -> int:
-    """Write repros of a script, or a test or standalone script from a repro; the exit status."""
+    """Write repros of a script, or convert a repro. Return the exit status."""
     path = Path(source)
     try:
         if output is not None:
@@ -68,7 +68,7 @@ def run(
 
 
 def _repro_in(name: str, graph: int | None) -> Path:
-    """The repro of a run; for `latest`, of the newest run that has one. Raises NoRun."""
+    """Return the repro of a run; for `latest`, of the newest run that has one. Raises NoRun."""
     newest = find(name)
     for run in runs() if name == "latest" else []:
         with contextlib.suppress(NoRun):
@@ -77,7 +77,7 @@ def _repro_in(name: str, graph: int | None) -> Path:
 
 
 def _repro_of(found: Run, graph: int | None) -> Path:
-    """The repro of a run, preferably the bisected one, or the repro of one graph."""
+    """Return the repro of a run, preferably the bisected one, or the repro of one graph."""
     number = "*" if graph is None else graph
     names = [f"graphs/{number}/repro.py", f"graph_{number}.py"]
     for pattern in ["repro.py", *names] if graph is None else names:
@@ -115,7 +115,7 @@ def _capture(job: Job, output: Path | None, *, as_test: bool) -> int:
 
 
 def _written(supervisor: Supervisor, script: str, graph: int | None) -> list[Path]:
-    """The scripts of the run. Prints an error if there are none."""
+    """Return the scripts of the run. Prints an error if there are none."""
     records = find(str(supervisor.folder)).events()
     for record in records:
         if record["event"] == "fallback":

@@ -53,7 +53,7 @@ def run(
     output: Path | None = None,
     style: str | None = None,
 ) -> int:
-    """Run the script and watch its graphs, or profile them; the exit status."""
+    """Run the script and watch its graphs, or profile them. Return the exit status."""
     if print_script_problem(script):
         return 1
     if output is not None and not os.access(output.absolute().parent, os.W_OK):
@@ -106,7 +106,7 @@ def _write_failures(
 
 
 def _profile(supervisor: Supervisor, off: Sequence[str], *, as_json: bool) -> int:
-    """Profile the script; the exit status."""
+    """Profile the script. Return the exit status."""
     try:
         result = profiled(supervisor, off, hidden=as_json)
     except UnknownBackend as problem:
@@ -136,7 +136,7 @@ def _exit_status(status: int, failed: bool) -> int:
 
 
 def _unasked(off: Sequence[str], folder: Path) -> list[str]:
-    """A line for each toggle that matched nothing in any compile."""
+    """Return a line for each toggle that matched nothing in any compile."""
     if not off:
         return []
     from tcdebug.minifier.targets.unit_names import unasked  # noqa: PLC0415 - imports torch
@@ -148,13 +148,13 @@ def _unasked(off: Sequence[str], folder: Path) -> list[str]:
 
 
 def _missing_guards(folder: Path) -> list[Mapping[str, Any]]:
-    """The findings of `--check guards`."""
+    """Return the findings of `--check guards`."""
     events = find(str(folder)).events()
     return [r["data"] for r in events if r["event"] == "guard.missing"]
 
 
 def _repros(folder: Path) -> list[Path]:
-    """The repros that failures left, and those of graphs in which a process ended."""
+    """Return the repros that failures left, and those of graphs in which a process ended."""
     written = [
         Path(r["data"]["path"]) for r in find(str(folder)).events() if r["event"] == "repro.write"
     ]

@@ -53,7 +53,7 @@ def search(
     bisecting: bool,
     minimising: bool,
 ) -> int:
-    """Run the search and show its report; the exit status."""
+    """Run the search and show its report. Return the exit status."""
     try:
         check_compiler()
     except NoCompiler as problem:
@@ -81,7 +81,7 @@ def search(
 
 
 def _searched(command: str, job: Job, style: str, *, quiet: bool, fresh: bool) -> int:
-    """Search, run the script without what was found, and show the report; the exit status."""
+    """Search, run the script without the culprits, and show the report. Return the exit status."""
     with warm_sessions() as sessions:
         supervisor = begin(
             command, job, quiet=quiet, fresh=fresh, notes=not quiet, sessions=sessions

@@ -33,7 +33,7 @@ def run(
     *, script: str, args: Sequence[str], backend: str | None, off: Sequence[str], oracle: str,
     twice: bool, calls: int, as_json: bool,
 ) -> int:  # fmt: skip
-    """Run the script with its graphs observed, and show what was found; the exit status."""
+    """Run the script with its graphs observed, and show what was found. Return the exit status."""
     if print_script_problem(script):
         return UNEXPLAINED
     wanted = Criteria(oracle)

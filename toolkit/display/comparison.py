@@ -45,7 +45,7 @@ def show_comparison(found: Comparison) -> None:
 
 
 def _by_unit(changes: Sequence[Change]) -> Sequence[Change]:
-    """The decisions that differ; if there are many, their number by unit."""
+    """Return the decisions that differ; if there are many, their number by unit."""
     if len(changes) <= MOST:
         return changes
     rows = Counter((c.what.partition(" ")[0], c.before, c.after) for c in changes)

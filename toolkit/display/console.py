@@ -21,12 +21,12 @@ THEME = Theme(
 
 
 def results() -> Console:
-    """The console for results. In a pipe it writes plain text without wrapping."""
+    """Return the console for results. In a pipe it writes plain text without wrapping."""
     return Console(theme=THEME, highlight=False, soft_wrap=True)
 
 
 def messages() -> Console:
-    """The console for progress, notes and errors."""
+    """Return the console for progress, notes and errors."""
     return Console(theme=THEME, highlight=False, stderr=True, soft_wrap=True)
 
 
@@ -48,7 +48,7 @@ def note(text: str) -> None:
 
 
 def clipped(text: str, most: int) -> str:
-    """A text of at most `most` characters, cut between words, with an ellipsis if it is cut."""
+    """Return at most `most` characters of a text, cut between words, with an ellipsis if cut."""
     if len(text) <= most:
         return text
     head = text[:most].rpartition(" ")[0] or text[: most - 1]
@@ -56,5 +56,5 @@ def clipped(text: str, most: int) -> str:
 
 
 def first_line(text: str, most: int) -> str:
-    """The first line of a message, escaped so that brackets are not markup."""
+    """Return the first line of a message, escaped so that brackets are not markup."""
     return escape(text.strip().partition("\n")[0][:most])

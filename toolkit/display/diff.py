@@ -23,6 +23,6 @@ def show_diff(title: str, before: str, after: str) -> None:
 
 
 def coloured(line: str) -> str:
-    """A line of a diff as markup."""
+    """Return a line of a diff as markup."""
     colour = COLOURS.get(line[:1])
     return f"[{colour}]{escape(line)}[/]" if colour else escape(line)

@@ -78,7 +78,7 @@ def _break_lines(cost: BreakCost) -> list[str]:
 
 
 def _failure_lines(text: str) -> list[str]:
-    """A failure; where Dynamo explains it and says what to do, that too."""
+    """Return a failure; where Dynamo explains it and says what to do, that too."""
     found = read_break(text, "")
     if not found.explanation and not found.hints:
         return [f"[bad]{escape(clipped(' '.join(text.split()), 200))}[/]"]
@@ -112,12 +112,12 @@ def _part(out: Console, title: str, entries: list[list[str]]) -> None:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number with its noun: 1 graph, 2 graphs."""
+    """Return a number with its noun: 1 graph, 2 graphs."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def short(path: str) -> str:
-    """The shorter of the relative and the absolute path."""
+    """Return the shorter of the relative and the absolute path."""
     relative = os.path.relpath(path)
     return relative if len(relative) < len(path) else path
 

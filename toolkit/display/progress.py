@@ -51,7 +51,7 @@ class ProgressDisplay(Live):
             self.console.print(f"[dim]·[/] {text}")
 
     def _estimate(self) -> str:
-        """How many runs are left, and how long they take at the recent speed."""
+        """Return how many runs are left, and how long they take at the recent speed."""
         if not self.left:
             return ""
         if self.minimising:  # most rounds end early, so a time would mislead
@@ -61,7 +61,7 @@ class ProgressDisplay(Live):
         return f": at most {self.left} runs left{time_left}"
 
     def _line(self, record: Record) -> str:
-        """The line for an important event; other events only update the live line."""
+        """Return the line for an important event; other events only update the live line."""
         data = record.get("data", {})
         match record.get("event"):
             case "candidate":
@@ -98,7 +98,7 @@ class ProgressDisplay(Live):
         return ""
 
     def _plan(self, data: Mapping[str, Any]) -> str:
-        """The line when minimising begins; later reductions only change the estimate."""
+        """Return the line when minimising begins; later reductions only change the estimate."""
         first, self.minimising = not self.minimising, True
         self.left = data["expected"]
         what = f"[dim]·[/] minimising {data['size']} {data['unit']}{self._estimate()}"

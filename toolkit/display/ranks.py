@@ -35,7 +35,7 @@ def show_ranks(found: RankComparison, folder: Path) -> None:
 
 
 def ranks_text(ranks: Sequence[int]) -> str:
-    """Ranks as ranges: "ranks 0-3, 7"."""
+    """Return ranks as ranges: "ranks 0-3, 7"."""
     ranges: list[list[int]] = []
     for rank in ranks:
         if ranges and rank == ranges[-1][1] + 1:

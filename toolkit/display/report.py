@@ -93,14 +93,14 @@ def _failure(failure: ReportedFailure) -> str:
 
 
 def _culprit(culprit: Culprit) -> str:
-    """The unit and its subject, if that differs. A layer has no decision."""
+    """Return the unit and its subject, if that differs. A layer has no decision."""
     place = f" [dim](site {culprit.site}, decision {culprit.ordinal})[/]" if culprit.site else ""
     subject = f" at {escape(culprit.subject)}" if culprit.subject != culprit.unit else ""
     return f"[unit]{culprit.unit}[/]{subject}{place}"
 
 
 def _fault_rows(fault: ReportedFault) -> list[tuple[str, str]]:
-    """The rows of a fault: failure, culprit, source lines, commands."""
+    """Return the rows of a fault: failure, culprit, source lines, commands."""
     rows = [("failure", _failure(fault.failure))]
     rows += [("culprit", escape(operator)) for operator in fault.misregistered]
     found = "culprit" if fault.confirmed else "suspect"
@@ -130,7 +130,7 @@ def _fault_rows(fault: ReportedFault) -> list[tuple[str, str]]:
 
 
 def _stage_rows(stages: StageDiff) -> list[tuple[str, str]]:
-    """The rows for the stage that introduces a fault, and its diff."""
+    """Return the rows for the stage that introduces a fault, and its diff."""
     equal = f"equal up to {stages.last_equal}" if stages.last_equal else "the first stage"
     ended = f"the failing compile ended before {stages.ended_before}"
     if not stages.stage:
@@ -146,7 +146,7 @@ def _stage_rows(stages: StageDiff) -> list[tuple[str, str]]:
 
 
 def _changes(stages: StageDiff) -> list[str]:
-    """The lines of a diff that change more than comments, without common indentation."""
+    """Return the lines of a diff that change more than comments, without common indentation."""
     changed = [(line[:1], line[1:]) for line in stages.lines if line[:1] in ("-", "+")]
     kept = [(sign, t) for sign, t in changed if t.strip() and not t.lstrip().startswith(COMMENTS)]
     if stages.stage.startswith("ir_"):
@@ -196,11 +196,11 @@ def show_written(passing: Mapping[Path, bool]) -> None:
 
 
 def _command(path: Path) -> str:
-    """The command that runs a repro script."""
+    """Return the command that runs a repro script."""
     return f"{python_command()} {_relative(str(path))}"
 
 
 def _relative(path: str) -> str:
-    """The shorter of the relative and the absolute path."""
+    """Return the shorter of the relative and the absolute path."""
     relative = os.path.relpath(path)
     return relative if len(relative) < len(path) else path

@@ -61,7 +61,7 @@ def _kernels(out: Console, summary: Summary) -> None:
 
 
 def break_lines(found: Break) -> list[str]:
-    """A graph break: the place, the cause, the explanation and remedies."""
+    """Return a graph break: the place, the cause, the explanation and remedies."""
     times = f" [dim]x{found.times}[/]" if found.times > 1 else ""
     name = f" [dim]{found.id}[/]" if found.id else ""
     what = escape(clipped(found.what, 160))
@@ -73,7 +73,7 @@ def break_lines(found: Break) -> list[str]:
 
 
 def recompile_line(row: RecompileRow) -> str:
-    """A recompile: the guard that failed, the value that changed, the cost."""
+    """Return a recompile: the guard that failed, the value that changed, the cost."""
     why = "; ".join(row.changed) or "; ".join(row.reasons)
     cost = f" [dim]{row.seconds:.1f} s[/]" if row.seconds else ""
     frame = f" {escape(row.frame)}" if row.frame else ""
@@ -82,7 +82,7 @@ def recompile_line(row: RecompileRow) -> str:
 
 
 def size(count: float) -> str:
-    """A number of bytes with a unit."""
+    """Return a number of bytes with a unit."""
     for unit in ("B", "KB", "MB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

@@ -90,7 +90,7 @@ class Campaign:
 
 
 def _part(job: FuzzJob, worker: int, jobs: int) -> FuzzJob:
-    """The part of the job for one worker."""
+    """Return the part of the job for one worker."""
     examples = job.examples
     if examples is not None:
         examples = examples // jobs + (worker < examples % jobs)

@@ -31,7 +31,7 @@ MODES = {
 
 
 def written(style: str, findings: Sequence[Finding], numbers: CampaignSummary, folder: Path) -> str:
-    """The findings of a campaign, in a format of `formats.FORMATS`."""
+    """Return the findings of a campaign, in a format of `formats.FORMATS`."""
     what = f"{numbers.examples} programs, {numbers.valid:.1%} valid, {len(findings)} new findings"
     heading = Heading("tcdebug fuzz", what, str(folder), msgspec.structs.asdict(numbers))
     return FORMATS[style]([_result(f, folder) for f in findings], heading)

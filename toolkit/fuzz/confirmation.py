@@ -38,7 +38,7 @@ def judged_again(finding: Finding, job: FuzzJob, folder: Path) -> Finding:
 
 
 def _status(finding: Finding, job: FuzzJob, folder: Path) -> Status | None:
-    """The outcome of the program in a fresh process; None without an answer."""
+    """Return the outcome of the program in a fresh process; None without an answer."""
     folder.mkdir()
     again = msgspec.structs.replace(job, run_dir=str(folder), again=(finding.slug,), database="")
     path = folder / "job.json"

@@ -75,14 +75,14 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def is_vague(signature: str) -> bool:
-    """Whether a signature names no place in the compiler."""
+    """Return whether a signature names no place in the compiler."""
     return signature.count(" | ") < 2
 
 
 def covering(
     findings: Iterable[Finding], backend: str, signature: str, program: AnyProgram
 ) -> Finding | None:
-    """The known finding to which a failure belongs: the program contains all of its operations."""
+    """Return the known finding of a failure: one whose operations the program contains."""
     failure = (signature, backend, program.device)
     for finding in findings:
         same = (finding.signature, finding.backend, finding.device) == failure
@@ -102,7 +102,7 @@ class Findings:
             yield msgspec.json.decode(path.read_bytes(), type=Finding)
 
     def path(self, finding: Finding) -> Path:
-        """The folder of a finding."""
+        """Return the folder of a finding."""
         return self.folder / finding.slug
 
     def add(self, finding: Finding) -> bool:
@@ -122,5 +122,5 @@ class Findings:
         fresh.replace(path)
 
     def named(self, name: str) -> list[Finding]:
-        """The findings whose slug begins with the name."""
+        """Return the findings whose slug begins with the name."""
         return [f for f in self if f.slug.startswith(name)]

@@ -27,7 +27,7 @@ LEAST_SECONDS = 15.0
 
 
 def minified(finding: Finding, folder: Path, setup: str = "", left: float | None = None) -> Finding:
-    """The finding with its culprits and its own repro script, if possible in the time that is left.
+    """Return the finding with its culprits and its own repro script, if time is left.
 
     If the minifier does not judge the failure, such as nondeterminism, `program.py` stays
     unchanged.
@@ -67,7 +67,7 @@ def minified(finding: Finding, folder: Path, setup: str = "", left: float | None
 
 
 def bisected(finding: Finding, folder: Path, left: float | None = None) -> Finding:
-    """The confirmed finding of a Python program with its layer or unit as the culprit.
+    """Return the confirmed finding of a Python program with its layer or unit as the culprit.
 
     The note of the finding keeps saying that its script fails.
     """
@@ -76,6 +76,6 @@ def bisected(finding: Finding, folder: Path, left: float | None = None) -> Findi
 
 
 def _oracle(finding: Finding) -> str:
-    """The oracle with which the minifier judges a finding."""
+    """Return the oracle with which the minifier judges a finding."""
     of_layout = any(finding.signature.endswith(f"wrong {w}") for w in (STRIDES, ALIASING))
     return "layout" if of_layout else "default"

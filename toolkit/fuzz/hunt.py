@@ -159,7 +159,7 @@ class Hunt:
         raise Failing(verdict.signature)
 
     def _verdict(self, program: AnyProgram, state: _Round) -> ProgramVerdict:
-        """The verdict. A failure that a finding covers is known. No program is judged twice."""
+        """Return the verdict, known if a finding covers it. No program is judged twice."""
         known = self._known.get(program.key)
         if known is not None:
             return self._covered(program, known, state)  # a finding may have been added since
@@ -177,7 +177,7 @@ class Hunt:
         return verdict
 
     def _shrink_until(self) -> float:
-        """The time until which a failure that is found now is shrunk.
+        """Return the time until which a failure that is found now is shrunk.
 
         It is within the limit of the job, but a failure found at its very end gets a few seconds.
         """

@@ -48,15 +48,15 @@ class NoiseArguments:
 
     @classmethod
     def of(cls, values: Sequence[torch.Tensor]) -> NoiseArguments:
-        """The values as inputs."""
+        """Return the values as inputs."""
         return cls(tuple(CaseInput(f"a{k}", v) for k, v in enumerate(values)))
 
     def values(self) -> list[Any]:
-        """The values themselves."""
+        """Return the values themselves."""
         return [i.value for i in self.inputs]
 
     def changed(self, change: Change) -> NoiseArguments:
-        """The same tensors over changed memory. Sizes, strides and shared memory stay the same."""
+        """Return the same tensors over changed memory. Sizes, strides and sharing stay the same."""
         return NoiseArguments.of(clone_values(self.values(), change))
 
 
@@ -157,7 +157,7 @@ class Noise:
             return run(module, self.arguments.changed(change))
 
     def explains(self, group: str, place: int, eager: Any, compiled: Any) -> bool:
-        """Whether the differences between two tensors are no larger than the effect of noise."""
+        """Return whether two tensors differ by no more than the effect of noise."""
         if not isinstance(eager, torch.Tensor) or eager.shape != compiled.shape:
             return False
         others = [getattr(results, group) for results in self.noisy]
@@ -175,7 +175,7 @@ class Noise:
 
 
 def _jumped(spread: torch.Tensor, eager: torch.Tensor) -> torch.Tensor:
-    """Where noise had a disproportionate effect, because a decision changed.
+    """Return where noise had a disproportionate effect, because a decision changed.
 
     Which of many close decisions change is random, so the others are explained as well.
     """
@@ -193,7 +193,7 @@ def _last_place(values: torch.Tensor) -> torch.Tensor:
 
 
 def _distance(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The distances between elements; infinite if only one is a number."""
+    """Return the distances between elements; infinite if only one is a number."""
     if a.is_complex():
         a, b = torch.view_as_real(a.resolve_conj()), torch.view_as_real(b.resolve_conj())
         return _distance(a, b).amax(-1)

@@ -48,7 +48,7 @@ class Share:
     """Number of programs by worker."""
 
     def left(self, jobs: int) -> FuzzJob | None:
-        """The work that another node must do instead; None if there is nothing left."""
+        """Return the work that another node must do instead; None if there is nothing left."""
         job, done = self.job, self.judged.total()
         seconds, examples = job.seconds, job.examples
         seconds = None if seconds is None else seconds - (time.monotonic() - self.began)
@@ -97,7 +97,7 @@ class RayCampaign:
             ray.shutdown()
 
     def _followed(self, ray: Any, share: Share, others: list[Share], jobs: int) -> list[Share]:
-        """The share as it continues: here, on another node, or not at all."""
+        """Return the share as it continues: here, on another node, or not at all."""
         try:
             told = ray.get(share.supervisor.news.remote(), timeout=LOST)
         except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as gone:
@@ -158,7 +158,7 @@ class RayCampaign:
 
 
 def parts(job: FuzzJob, nodes: list[str], jobs: int) -> Iterator[tuple[str, FuzzJob]]:
-    """The share of each node: different seeds, and its part of the programs."""
+    """Yield the share of each node: different seeds, and its part of the programs."""
     for k, node in enumerate(nodes):
         examples = job.examples
         if examples is not None:

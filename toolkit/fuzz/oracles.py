@@ -85,11 +85,11 @@ class ProgramCall:
             return cls(program, module, wide, arguments, run(module, arguments))
 
     def judged(self, call: JudgedCall) -> Outcome | None:
-        """The first failure of a compiled call; None if there is none. Raises Discarded."""
+        """Return the first failure of a compiled call; None if there is none. Raises Discarded."""
         return self.wrong(call.results) or self._layout_differs(call)
 
     def settled(self) -> bool:
-        """Whether eager gives the same results again: on a CPU the same bits."""
+        """Return whether eager gives the same results again: on a CPU the same bits."""
         with torch.compiler.set_stance(self.program.eager_stance):
             again = [run(self.module, self.arguments) for _ in range(EAGER_RUNS)]
         if self.program.device == CPU:
@@ -100,7 +100,7 @@ class ProgramCall:
             return False
 
     def differs(self, first: Results, again: Results) -> Outcome | None:
-        """The failure if a later call gives other results than the first. Raises Discarded.
+        """Return the failure if a later call gives other results than the first. Raises Discarded.
 
         On a GPU, atomic additions happen in any order, so other bits must only be right.
         """
@@ -111,7 +111,7 @@ class ProgramCall:
         return wrong and replace(wrong, message=f"{wrong.message}, in a later call")
 
     def wrong(self, actual: Results) -> Outcome | None:
-        """The first wrong value of a compiled run. Raises Discarded."""
+        """Return the first wrong value of a compiled run. Raises Discarded."""
         noise = Noise(self.program, self.module, self.wide, self.arguments)
         explained = ""
         for phase, what in GROUPS:
@@ -145,7 +145,7 @@ class ProgramCall:
         return JudgedCall(results.copied(), found, [strides(v) for v in results.outputs])
 
     def _layout_differs(self, call: JudgedCall) -> Outcome | None:
-        """A difference in strides, or in the memory that outputs share with others or inputs."""
+        """Return a difference in strides, or in the memory that outputs and inputs share."""
         found = call.layout
         if found is None:
             return None
@@ -155,7 +155,7 @@ class ProgramCall:
         return Outcome(Kind.WRONG, "forward", f"forward | wrong {found.what}", detail)
 
     def _planned(self) -> list[list[int]] | None:
-        """The output strides of the fake kernels, with which every backend plans."""
+        """Return the output strides of the fake kernels, with which every backend plans."""
         try:
             with fresh_capture():
                 compiled = torch.compile(self.module, backend=_as_planned)
@@ -168,7 +168,7 @@ class ProgramCall:
 
 
 def _as_planned(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """A backend that is eager, but gives results the strides of the graph's fake tensors."""
+    """Return a backend that is eager, but gives results the strides of the graph's fake tensors."""
     returned = module.graph.output_node().args[0]
     assert isinstance(returned, (tuple, list))
     planned = [node.meta["example_value"] for node in returned if isinstance(node, fx.Node)]
@@ -185,7 +185,7 @@ def _as_planned(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., 
 
 
 def loaded(text: str, filename: str) -> dict[str, Any]:
-    """The names that a program's text defines."""
+    """Return the names that a program's text defines."""
     names: dict[str, Any] = {"torch": torch}
     run_text(text, filename, names)
     return names
@@ -227,7 +227,7 @@ def judge(
 
 
 def _second(program: Program, filename: str) -> ProgramCall | None:
-    """The call with other sizes; None if eager does not accept them.
+    """Return the call with other sizes; None if eager does not accept them.
 
     Eager is tried on the CPU first: on a GPU, an index out of range ends the process. Large tensors
     are longer than those of the first call, so all indices are in range.
@@ -247,7 +247,7 @@ def _second(program: Program, filename: str) -> ProgramCall | None:
 def _compiled(
     first: ProgramCall, second: ProgramCall | None, target: Target, at: Progress
 ) -> Outcome | None:
-    """The failure of a program under a target; None if there is none."""
+    """Return the failure of a program under a target; None if there is none."""
     toggles = Toggles.parse(first.program.off)
     began = time.monotonic()
     further = 1 if first.program.device == CPU else CALLS_ON_DEVICE
@@ -290,7 +290,7 @@ def _in_force(
 
 
 def _differs_with_all_on(without: ProgramCall, target: Target, at: Progress) -> Outcome | None:
-    """The failure with all units on, if the results with some units off are taken as right."""
+    """Return the failure with all units on, given that the results with some off are right."""
     with _in_force(without.program, target, Toggles(), at) as called:
         found = without.wrong(called(without))
     if found is None:
@@ -299,12 +299,12 @@ def _differs_with_all_on(without: ProgramCall, target: Target, at: Progress) -> 
 
 
 def _backward(follow: Callable[[str], None]) -> Callable[[str], None]:
-    """A notify function for backward: the target announces when the forward run begins."""
+    """Return a notify function for backward: the target announces when the forward run begins."""
     return lambda phase: follow(phase) if phase == "backward" else None
 
 
 def _not_the_same(one: Results, other: Results) -> Outcome | None:
-    """The difference if two calls with equal inputs do not give equal bits."""
+    """Return the difference if two calls with equal inputs do not give equal bits."""
     for phase, what in GROUPS:
         pairs = zip(getattr(one, f"{what}s"), getattr(other, f"{what}s"), strict=True)
         for place, (a, b) in enumerate(pairs):
@@ -315,7 +315,7 @@ def _not_the_same(one: Results, other: Results) -> Outcome | None:
 
 
 def _of_equal_kinds(one: Results, other: Results) -> bool:
-    """Whether the values of two runs have the same types and shapes."""
+    """Return whether the values of two runs have the same types and shapes."""
 
     def kinds(results: Results) -> list[object]:
         values = (*results.outputs, None, *results.inputs)

@@ -75,7 +75,7 @@ class ProgramRunner:
             self._child = None
 
     def _judged(self, program: AnyProgram) -> ProgramVerdict:
-        """The child's verdict. If the child dies, that is the verdict on the current program."""
+        """Return the child's verdict. If the child dies, that is the verdict on its program."""
         if self._served >= LIFETIME:
             self.close()
         reply = self._asked(program)
@@ -86,7 +86,7 @@ class ProgramRunner:
         return reply
 
     def _asked(self, program: AnyProgram) -> ProgramVerdict | Ended:
-        """The child's answer for a program, or how the child ended."""
+        """Return the child's answer for a program, or how the child ended."""
         if self._child is None:
             self._child, self._served = fork(self._serve, self.limits, self.output), 0
         self._served += 1

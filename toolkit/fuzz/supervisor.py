@@ -78,7 +78,7 @@ class CampaignNode:
         return True
 
     def news(self) -> bytes:
-        """The events since the last call, as `News`."""
+        """Return the events since the last call, as `News`."""
         ended = self._ended  # read first: later events are reported next time
         told = News(
             str(self._findings.folder), self._tail.new(), list(self._changed()), ended, self._unfit
@@ -94,7 +94,7 @@ class CampaignNode:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _here(self, asked: Errand) -> FuzzJob:
-        """The job with the paths of this node."""
+        """Return the job with the paths of this node."""
         job, setup = asked.job, asked.job.setup
         if setup and not Path(setup).exists():
             path = self._folder / "setup" / Path(setup).name  # signatures contain both names
@@ -127,7 +127,7 @@ class CampaignNode:
             self._sent[parcel.slug] = _mark(self._findings.folder / parcel.slug)
 
     def _changed(self) -> Iterable[Parcel]:
-        """The findings that have changed since they were reported."""
+        """Yield the findings that have changed since they were reported."""
         for path in sorted(self._findings.folder.glob(f"*/{FILE}")):
             mark = _mark(path.parent)
             if self._sent.get(path.parent.name) != mark:
@@ -141,7 +141,7 @@ def _mark(folder: Path) -> Mark:
 
 
 def pack(folder: Path) -> Parcel:
-    """The folder of a finding as bytes."""
+    """Return the folder of a finding as bytes."""
     files = {p.name: p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file()}
     return Parcel(folder.name, files)
 
@@ -157,6 +157,6 @@ def unpack(parcel: Parcel, folder: Path) -> None:
 
 
 def of_node(events: Iterable[Record], there: str, here: Path) -> bytes:
-    """The lines of a node's events, with local paths of the findings."""
+    """Return the lines of a node's events, with local paths of the findings."""
     lines = b"".join(msgspec.json.encode(event) + b"\n" for event in events)
     return lines.replace(there.encode(), str(here).encode())

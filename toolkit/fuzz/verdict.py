@@ -46,7 +46,7 @@ class ProgramVerdict(msgspec.Struct, frozen=True):
 
 
 def failed(outcome: Outcome) -> ProgramVerdict:
-    """The verdict on a failure; invalid for any other outcome."""
+    """Return the verdict on a failure; invalid for any other outcome."""
     status = Status.FAILED if outcome.failed else Status.INVALID
     return ProgramVerdict(
         status, outcome.kind.value, outcome.phase, outcome.signature, outcome.message[:2000]

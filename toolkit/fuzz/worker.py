@@ -70,7 +70,7 @@ class Judging:
     folder: Path
 
     def __call__(self, program: AnyProgram, notify: Notify) -> ProgramVerdict:
-        """The verdict on a program."""
+        """Return the verdict on a program."""
         if isinstance(program, PythonProgram):
             return judge_python(program, self.backend.name, notify, self.folder)
         events = self.folder / f"events-{os.getpid()}.jsonl"
@@ -83,14 +83,14 @@ class Judging:
 
 
 def _fused(events: Path) -> Iterator[str]:
-    """Pairs of operators in the same kernel, by fusion or inlining."""
+    """Yield pairs of operators in the same kernel, by fusion or inlining."""
     for decision in read_decisions(events):
         if decision.allowed and decision.unit.startswith("fuse."):
             yield COUNTED.sub("", decision.subject)
 
 
 def runner(job: FuzzJob) -> ProgramRunner:
-    """The judge for the programs of a job, set up and warm."""
+    """Return the judge for the programs of a job, set up and warm."""
     one_thread()
     gc.set_threshold(100_000, 50, 50)  # a compile makes a million objects, most of which stay
     folder = Path(job.run_dir) / f"worker-{job.worker}"
@@ -118,7 +118,7 @@ def _not_here() -> None:
 
 
 def _waking(sleeping: Sleeping, workers: int) -> Callable[[], None]:
-    """What a child calls to use the GPU, and its part of the memory."""
+    """Return what a child calls to use the GPU, and its part of the memory."""
 
     def wake() -> None:
         sleeping.wake()
@@ -129,7 +129,7 @@ def _waking(sleeping: Sleeping, workers: int) -> Callable[[], None]:
 
 
 def options_for(job: FuzzJob) -> tuple[Options, ...]:
-    """The options that programs of a job may be compiled with, as far as this torch has them."""
+    """Return the options that programs of a job may be compiled with, if this torch has them."""
     listed = OPTIONS.get((job.backend, job.device), ())
     if job.backend != INDUCTOR or not listed:
         return tuple(listed)
@@ -142,7 +142,7 @@ class NoDatabase(Exception):
 
 
 def database(address: str) -> ExampleDatabase | None:
-    """The database in which Hypothesis keeps failing programs.
+    """Return the database in which Hypothesis keeps failing programs.
 
     For redis://, raises ImportError without the package, and NoDatabase without a server.
     """
@@ -194,7 +194,7 @@ class Worker:
             self.runner.close()
 
     def _from_database(self) -> bool:
-        """Whether a program of the database gives a new finding."""
+        """Return whether a program of the database gives a new finding."""
         found = self.hunt.kept()
         return found is not None and self._keep(found)
 
@@ -248,7 +248,7 @@ class Worker:
         return True
 
     def _followed(self, finding: Finding, folder: Path) -> Finding:
-        """The finding after it was seen to fail in a fresh process, and bisected."""
+        """Return the finding after it was seen to fail in a fresh process, and bisected."""
         if isinstance(finding.program, PythonProgram):
             finding = confirmed(finding, folder, self.job.setup)
             fails = finding.note == FAILS
@@ -262,7 +262,7 @@ class Worker:
 
 
 def unfit(job: FuzzJob) -> str:
-    """The reason why a job cannot be done; empty if it can."""
+    """Return the reason why a job cannot be done; empty if it can."""
     backends: list[str] = torch.compiler.list_backends(exclude_tags=())
     if job.backend not in backends:
         near = " or ".join(difflib.get_close_matches(job.backend, backends, 2))

@@ -53,7 +53,7 @@ Format = Callable[[Sequence[Result], Heading], str]
 
 
 def concise(found: Sequence[Result], heading: Heading) -> str:
-    """The summary, then one line per result, as compilers write them."""
+    """Return the summary, then one line per result, as compilers write them."""
     lines = [heading.summary]
     for r in found:
         place = f"{r.path}:{r.line}: " if r.line else ""
@@ -136,12 +136,12 @@ def junit(found: Sequence[Result], heading: Heading) -> str:
 
 
 def _printable(text: str) -> str:
-    """The text without control characters, which XML forbids."""
+    """Return the text without control characters, which XML forbids."""
     return "".join(c if c.isprintable() or c in "\n\t" else " " for c in text)
 
 
 def markdown(found: Sequence[Result], heading: Heading) -> str:
-    """A comment on a pull request, or a job summary."""
+    """Return a comment on a pull request, or a job summary."""
     lines = [f"### {heading.tool}", "", _plain(heading.summary)]
     for r in found:
         place = f" `{r.path}{f':{r.line}' if r.line else ''}`" if r.path else ""
@@ -160,7 +160,7 @@ def _plain(text: str) -> str:
 
 
 def _fenced(text: str) -> str:
-    """A code block that its own text cannot close."""
+    """Return a code block that its own text cannot close."""
     fence = "```"
     while fence in text:
         fence += "`"

@@ -46,7 +46,7 @@ class NoFailure(Exception):
 
 
 def newest() -> str:
-    """The bug report for the newest run with a failure. Raises NoFailure."""
+    """Return the bug report for the newest run with a failure. Raises NoFailure."""
     known = runs()
     for run in known:
         with contextlib.suppress(NoFailure):
@@ -55,7 +55,7 @@ def newest() -> str:
 
 
 def issue(run: Run) -> str:
-    """The bug report for the failure of a run, as Markdown. Raises NoFailure."""
+    """Return the bug report for the failure of a run, as Markdown. Raises NoFailure."""
     found = _report(run)
     failure = found.failure
     if failure is None or found.repro is None or not Path(found.repro).is_file():
@@ -104,7 +104,7 @@ def issue(run: Run) -> str:
 
 
 def _versions_tried(script: Path) -> Iterator[str]:
-    """The table of `tcdebug since` for this repro, if it was made."""
+    """Yield the table of `tcdebug since` for this repro, if it was made."""
     path = script.with_name(SINCE)
     if not path.is_file():
         return
@@ -116,7 +116,7 @@ def _versions_tried(script: Path) -> Iterator[str]:
 
 
 def _script(fault: ReportedFault, script: Path) -> Iterator[str]:
-    """The short form of the repro; without one the repro itself, and what it needs."""
+    """Yield the short form of the repro; without one the repro itself, and what it needs."""
     short = Path(fault.short) if fault.short else None
     if short is not None and short.is_file():
         yield from ("```python", short.read_text().rstrip(), "```")
@@ -131,7 +131,7 @@ def _script(fault: ReportedFault, script: Path) -> Iterator[str]:
 
 
 def _report(run: Run) -> Report:
-    """The report of a bisection, the first failure of a watched run, or the graph it ended in."""
+    """Return the report of a bisection, or of the first failure of a watched run."""
     path = run.path / "report.json"
     if path.exists():
         return msgspec.json.decode(path.read_bytes(), type=Report)
@@ -150,7 +150,7 @@ def _report(run: Run) -> Report:
 
 
 def _fact(script: Path, name: str) -> str:
-    """A fact from the docstring of a repro script."""
+    """Return a fact from the docstring of a repro script."""
     found = re.search(rf"^{name} +(.*)$", script.read_text(), re.MULTILINE)
     return found.group(1) if found else "torch.compile"
 
@@ -181,7 +181,7 @@ def _minimised(found: Report, fault: ReportedFault) -> Iterator[str]:
 
 
 def _ablation(found: Report, fault: ReportedFault, records: Sequence[Record]) -> Iterator[str]:
-    """A table of what was switched off, in the original or the small graph, and the outcome."""
+    """Yield a table of what was switched off, in the original or small graph, and the outcome."""
     rows = {"everything on": fault.failure.kind}
     units = {*(c.unit for c in fault.culprits), *fault.alternatives}
     sizes = (found.nodes_before, found.nodes_after)
@@ -204,7 +204,7 @@ def _ablation(found: Report, fault: ReportedFault, records: Sequence[Record]) ->
 
 
 def _stage(fault: ReportedFault) -> Iterator[str]:
-    """The first stage that differs with the culprit on, with its diff if there is one."""
+    """Yield the first stage that differs with the culprit on, with its diff if there is one."""
     where = fault.stages
     if where is None or not where.stage or not where.lines:
         return
@@ -213,7 +213,7 @@ def _stage(fault: ReportedFault) -> Iterator[str]:
 
 
 def _plain(text: str, most: int) -> str:
-    """A text as part of one line."""
+    """Return a text as part of one line."""
     line = " ".join(text.replace("`", "'").split())
     return line if len(line) <= most else line[: most - 1].rstrip() + "…"
 
@@ -223,7 +223,7 @@ def _end_of(text: str, lines: int = 40) -> str:
 
 
 def versions() -> Iterator[str]:
-    """The versions that torch's own collector prints first, without private data."""
+    """Yield the versions that torch's own collector prints first, without private data."""
     torch = import_module("torch")
     yield f"PyTorch version: {torch.__version__}"
     yield f"Git version: {torch.version.git_version}"
@@ -252,7 +252,7 @@ def _processor() -> str:
 
 
 def scrubbed(text: str) -> str:
-    """A text without folders, user and host name."""
+    """Return a text without folders, user and host name."""
     places = {
         str(Path.cwd()): ".",
         str(Path.home()): "~",

@@ -15,7 +15,7 @@ from tcdebug.reading.explanation import Explanation
 
 
 def of_report(report: Report, tool: str) -> tuple[list[Result], Heading]:
-    """The faults of a bisection or minimisation. A failure without a fault counts as one."""
+    """Return the faults of a bisection or minimisation. A failure without a fault counts as one."""
     faults = report.faults
     if not faults and report.failure is not None:
         faults = [ReportedFault(report.failure, repro=report.repro, nodes=report.nodes_after)]
@@ -53,7 +53,7 @@ def _fault(fault: ReportedFault) -> Result:
 
 
 def _place(lines: Sequence[str], otherwise: str) -> tuple[str, int]:
-    """The user's line, relative to the working directory; otherwise the repro."""
+    """Return the user's line, relative to the working directory; otherwise the repro."""
     for text in lines:
         path, _, rest = text.partition(":")
         number = rest.split(" ")[0].rstrip(":")
@@ -65,7 +65,7 @@ def _place(lines: Sequence[str], otherwise: str) -> tuple[str, int]:
 def of_run(
     records: Iterable[Mapping[str, Any]], repros: Sequence[Path], script: str, status: int
 ) -> tuple[list[Result], Heading]:
-    """The failures of a run: of each graph that left a repro, and each missing guard."""
+    """Return the failures of a run: of each graph that left a repro, and each missing guard."""
     latest: dict[int, Mapping[str, Any]] = {}
     failures: dict[str, Mapping[str, Any]] = {}
     guards = []
@@ -159,6 +159,6 @@ def _at(
 
 
 def relative(path: str) -> str:
-    """A path relative to the working directory if it is below it, as CI expects."""
+    """Return a path relative to the working directory if it is below it, as CI expects."""
     here = Path.cwd()
     return str(Path(path).relative_to(here)) if path and Path(path).is_relative_to(here) else path

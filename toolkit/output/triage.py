@@ -64,7 +64,7 @@ class Filing:
 
 
 def filing(report: Report, fault: ReportedFault, backend: str, *, on_gpu: bool) -> Filing:
-    """How the first fault of a report is filed. There are no labels if the fault is not torch's."""
+    """Return how the first fault of a report is filed: without labels if torch is not at fault."""
     units = [culprit.unit for culprit in fault.culprits] or [report.layer]
     signature = " | ".join(part for part in (*units, fault.failure.signature) if part)
     found = tuple(dict.fromkeys(_labels(units, fault, backend, on_gpu=on_gpu)))
@@ -87,7 +87,7 @@ def _labels(
 
 
 def component(unit: str) -> tuple[str, ...]:
-    """The labels of a layer or unit; empty if they depend on the backend."""
+    """Return the labels of a layer or unit; empty if they depend on the backend."""
     below = [name for name in COMPONENTS if f"{unit}.".startswith(f"{name}.")]
     return COMPONENTS[max(below, key=len)] if below else ()
 

@@ -92,7 +92,7 @@ class Attribution:
     # -- results ----------------------------------------------------------------------------
 
     def kernels(self) -> list[KernelCost]:
-        """The cost of each kernel, library call and operator, the most expensive first."""
+        """Return the cost of each kernel, library call and operator, the most expensive first."""
         found = [self._cost(total) for total in self.totals.values()]
         whole: dict[str, float] = {}
         for cost in found:
@@ -136,7 +136,7 @@ class Attribution:
 
 
 def _lines_of(total: _Total) -> dict[str, int]:
-    """The lines of a kernel with the number of their nodes, most nodes first."""
+    """Return the lines of a kernel with the number of their nodes, most nodes first."""
     lines = [line for step in total.steps for line in step.lines]
     nodes = Counter(line for step in total.steps for line in step.node_lines)
     found = {line: nodes[line] for line in [*lines, *([total.line] if total.line else [])]}
@@ -155,7 +155,7 @@ def kernel_resources(records: Sequence[Record]) -> dict[str, Record]:
 
 
 def costs_of_lines(kernels: Sequence[KernelCost]) -> list[LineCost]:
-    """The cost of each line, the most expensive first.
+    """Return the cost of each line, the most expensive first.
 
     Of lines that the same kernels compute, the one with more time alone comes first, and then the
     one with more nodes.

@@ -59,7 +59,7 @@ class CompiledGraphs:
             self.ranges.setdefault(data["key"], self._latest[plain])
 
     def of_range(self, span: HostSpan) -> str:
-        """The graph whose call a range is; empty if it is not a call of a graph."""
+        """Return the graph whose call a range is; empty if it is not a call of a graph."""
         if found := EMBEDDED_GRAPH.match(span.name):
             return self.ranges.get(" ".join(found.groups()), f"{found[1]} {found[2]}")
         if not (found := INDUCTOR_GRAPH.match(span.name)):
@@ -67,7 +67,7 @@ class CompiledGraphs:
         return self.ranges.get(found[1]) or self._with_kernels(span) or "?"
 
     def _with_kernels(self, call: HostSpan) -> str:
-        """The only graph that has all generated kernels of a call; empty if there is none."""
+        """Return the only graph with all generated kernels of a call; empty if there is none."""
         called = {profiled_kernel(span) for span in call.inside}
         called = {name for name in called if GENERATED.match(name)}
         having = [
@@ -77,7 +77,7 @@ class CompiledGraphs:
 
 
 def compiled_graphs(records: Sequence[Record]) -> CompiledGraphs:
-    """The graphs of a run, from its events."""
+    """Return the graphs of a run, from its events."""
     found = CompiledGraphs()
     for record in records:
         found.read(record)
@@ -85,7 +85,7 @@ def compiled_graphs(records: Sequence[Record]) -> CompiledGraphs:
 
 
 def _has_key(record: Record) -> bool:
-    """Whether an event gives the key of a graph in inductor's cache."""
+    """Return whether an event gives the key of a graph in inductor's cache."""
     of_inductor = record["event"] == CacheUsed.kind and record.get("stage") == "inductor"
     return of_inductor and bool(record["data"]["key"])
 
@@ -95,19 +95,19 @@ def _graph_name(record: Record) -> str:
 
 
 def graph_calls(trace: Trace, graphs: CompiledGraphs) -> Iterator[GraphCall]:
-    """The calls of graphs in order of time."""
+    """Yield the calls of graphs in order of time."""
     for span in trace.host:
         if (graph := graphs.of_range(span)) and not while_compiling(span):
             yield GraphCall(graph, span, _assigned(span, graphs.steps.get(graph, ())))
 
 
 def profiled_kernel(span: HostSpan) -> str:
-    """The name of a range as `graph.step` events have it."""
+    """Return the name of a range as `graph.step` events have it."""
     return PREFIX.sub("", span.name)
 
 
 def _assigned(call: HostSpan, steps: Sequence[GraphStep]) -> dict[HostSpan, GraphStep | None]:
-    """The step of each range directly in a call.
+    """Return the step of each range directly in a call.
 
     The n-th range with a name is the n-th step with this name, if there are as many of both, or
     only one such step.

@@ -57,7 +57,7 @@ class ProcessProfile:
 def process_profiles(
     folder: Path, records: Sequence[Record], graphs: CompiledGraphs
 ) -> list[ProcessProfile]:
-    """The profiles of a run's processes. Raises OSError, msgspec.DecodeError."""
+    """Return the profiles of a run's processes. Raises OSError, msgspec.DecodeError."""
     recorded = [r["data"] for r in records if r["event"] == ProfileRecorded.kind]
     return [process_profile(read_trace(folder / data["trace"]), data, graphs) for data in recorded]
 
@@ -65,7 +65,7 @@ def process_profiles(
 def process_profile(
     trace: Trace, recorded: Mapping[str, Any], graphs: CompiledGraphs
 ) -> ProcessProfile:
-    """The profile of a process from its trace and the fields of its `profile` event."""
+    """Return the profile of a process from its trace and the fields of its `profile` event."""
     calls = list(graph_calls(trace, graphs))
     window = measured_window(trace, calls, recorded["frame"], recorded["steps"])
     measured, once = measured_calls(calls, window)
@@ -112,7 +112,7 @@ class Places:
                 self.regions.setdefault(_thread(span), []).append(span)
 
     def place(self, span: HostSpan) -> tuple[str, str]:
-        """Where an operator runs, in words, and the line of the program if it is known."""
+        """Return where an operator runs, in words, and the line of the program if it is known."""
         for outer in span.outer():
             if outer.name.startswith(AUTOGRAD):
                 return f"backward of {outer.name.removeprefix(AUTOGRAD)}", ""
@@ -124,8 +124,8 @@ class Places:
         return ("after a graph break" if line else ""), line
 
     def _broken_at(self, span: HostSpan) -> str:
-        """The line of the graph break after which an operator runs, if the frame continues in
-        another graph of the same step; empty otherwise."""
+        """Return the line of the graph break after which an operator runs, if the frame continues
+        in another graph of the same step; empty otherwise."""
         regions = self.regions.get(_thread(span), [])
         after = bisect_left(regions, span.end, key=lambda region: region.start)
         before = bisect_right(regions, span.start, key=lambda region: region.start) - 1

@@ -19,7 +19,7 @@ from tcdebug.reading.run_dir import Record
 
 
 def read_profile(folder: Path, records: Sequence[Record]) -> Profile | None:
-    """The profile of a run, whose traces become one file for Perfetto.
+    """Return the profile of a run, whose traces become one file for Perfetto.
 
     None if no process of the run wrote a profile. Raises OSError, msgspec.DecodeError.
     """
@@ -35,7 +35,7 @@ def read_profile(folder: Path, records: Sequence[Record]) -> Profile | None:
 def profile_of(
     records: Sequence[Record], graphs: CompiledGraphs, found: Sequence[ProcessProfile]
 ) -> Profile:
-    """The costs that all processes of a run add up to."""
+    """Return the costs that all processes of a run add up to."""
     busiest = max(found, key=lambda p: len(p.window.starts))
     speeds = busiest.recorded["copy_speeds"]
     attribution = Attribution(speeds, kernel_resources(records), graphs.steps)

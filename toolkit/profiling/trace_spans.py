@@ -44,7 +44,7 @@ class HostSpan:
         return self.name in COMPILES or self.name.endswith(COMPILING)
 
     def outer(self) -> Iterator[HostSpan]:
-        """The ranges around this one, the innermost first."""
+        """Yield the ranges around this one, the innermost first."""
         span = self.parent
         while span is not None:
             yield span
@@ -80,7 +80,7 @@ def read_trace(path: Path) -> Trace:
 
 
 def trace_of(events: list[TraceEvent], base: int = 0) -> Trace:
-    """The ranges and kernels among the events of a trace."""
+    """Return the ranges and kernels among the events of a trace."""
     complete = [e for e in events if e.get("ph") == "X"]
     host = _nested([e for e in complete if e.get("cat") in HOST])
     launches = {
@@ -104,7 +104,7 @@ def _correlation(event: TraceEvent) -> Any:
 
 
 def _nested(events: Sequence[TraceEvent]) -> list[HostSpan]:
-    """The ranges with their parents, which are on the same thread."""
+    """Return the ranges with their parents, which are on the same thread."""
     spans = [
         HostSpan(e, str(e["name"]), float(e["ts"]), float(e["ts"]) + float(e.get("dur", 0)))
         for e in events
@@ -123,5 +123,5 @@ def _nested(events: Sequence[TraceEvent]) -> list[HostSpan]:
 
 
 def while_compiling(span: HostSpan) -> bool:
-    """Whether torch compiled during this range."""
+    """Return whether torch compiled during this range."""
     return span.compiles or any(outer.compiles for outer in span.outer())

@@ -23,7 +23,7 @@ class Window:
     warm_up: int
 
     def has(self, span: HostSpan) -> bool:
-        """Whether a range lies in the measured part."""
+        """Return whether a range lies in the measured part."""
         return self.start <= span.start < self.end
 
     @property
@@ -37,7 +37,7 @@ class Window:
 
 
 def measured_window(trace: Trace, calls: Sequence[GraphCall], frame: str, steps: int) -> Window:
-    """The steps of a process. A step begins with a call of the frame that ran compiled first.
+    """Return the steps of a process. A step begins with a call of the first compiled frame.
 
     The first step is a warm-up. If there is no other, it is measured. Without such a frame, steps
     begin with calls of the first graph.
@@ -61,7 +61,7 @@ def measured_window(trace: Trace, calls: Sequence[GraphCall], frame: str, steps:
 def measured_calls(
     calls: Sequence[GraphCall], window: Window
 ) -> tuple[list[GraphCall], frozenset[str]]:
-    """The calls in a window without the first call of each graph, which is slower.
+    """Return the calls in a window without the first call of each graph, which is slower.
 
     A graph whose only call is the first keeps it, and is among the names that are returned too.
     """

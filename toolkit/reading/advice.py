@@ -67,7 +67,7 @@ ADVICE: tuple[tuple[str, str], ...] = (
 
 
 def advice(reasons: Sequence[str], changed: Sequence[str] = ()) -> list[str]:
-    """What to do about a recompile: all of it, since each remedy is for another cause.
+    """Return what to do about a recompile: all of it, since each remedy is for another cause.
 
     `reasons` are the failed guards, that of the newest graph first. Dynamo stops at the first guard
     that fails. `changed` are the sizes and numbers that it found changed. A change that the guard
@@ -79,7 +79,7 @@ def advice(reasons: Sequence[str], changed: Sequence[str] = ()) -> list[str]:
 
 
 def cause(reasons: Sequence[str], changed: Sequence[str]) -> str:
-    """What differed from the earlier calls, in one line.
+    """Return what differed from the earlier calls, in one line.
 
     A change says more than a guard on the same value, since it has the value before and after.
     """
@@ -91,17 +91,17 @@ def cause(reasons: Sequence[str], changed: Sequence[str]) -> str:
 
 
 def _failed_guard(reasons: Sequence[str]) -> str:
-    """The guard of the newest graph that failed; empty if there is none."""
+    """Return the guard of the newest graph that failed; empty if there is none."""
     return re.sub(r"^\d+/\d+: ", "", reasons[0].strip()) if reasons else ""
 
 
 def _others(guard: str, changed: Sequence[str]) -> list[str]:
-    """The changes that a failed guard is not about."""
+    """Return the changes that a failed guard is not about."""
     return [change for change in changed if not _is_about(guard, change)]
 
 
 def _is_about(guard: str, change: str) -> bool:
-    """Whether a guard failed because of a change, such as `L['self'].seen: 0 -> 1 (...)`."""
+    """Return whether a guard failed because of a change, such as `L['self'].seen: 0 -> 1 (...)`."""
     names = re.findall(r"\w+", change.partition(": ")[0])
     if not names or not re.search(OF_VALUES, guard):
         return False

@@ -25,7 +25,7 @@ class Break(msgspec.Struct, frozen=True):
 
 
 def read_break(reason: str, where: str) -> Break:
-    """The parts of a reason. If it has another form, all of it is `what`."""
+    """Return the parts of a reason. If it has another form, all of it is `what`."""
     pieces = PART.split(reason)
     head, parts = pieces[0], list(zip(pieces[1::2], pieces[2::2], strict=True))
     page = PAGE.search(reason)
@@ -42,7 +42,7 @@ def read_break(reason: str, where: str) -> Break:
 
 
 def _title(head: str) -> str:
-    """The first line that says what could not be done."""
+    """Return the first line that says what could not be done."""
     lines = [line.strip() for line in head.splitlines() if line.strip()]
     kept = [line for line in lines if not PREAMBLE.match(line)] or lines or [""]
     return kept[0]

@@ -94,7 +94,7 @@ def compare_records(
 
 
 def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[Change]:
-    """The entries in which two tables differ, in order of appearance."""
+    """Return the entries in which two tables differ, in order of appearance."""
     names = dict.fromkeys([*before, *after])
     return [
         Change(name, before.get(name, ""), after.get(name, ""))
@@ -154,14 +154,14 @@ def _graphs(
 def divergences(
     run_a: Run, records_a: Sequence[Record], run_b: Run, records_b: Sequence[Record]
 ) -> list[Divergence]:
-    """The graphs that both have and that differ, each with its first stage that differs."""
+    """Return the graphs that both have and that differ, each with its first stage that differs."""
     a, b = graph_stages(records_a), graph_stages(records_b)
     found = [_first_difference(run_a, run_b, a[name], b[name]) for name in a if name in b]
     return [divergence for divergence in found if divergence is not None]
 
 
 def _first_difference(run_a: Run, run_b: Run, a: GraphStages, b: GraphStages) -> Divergence | None:
-    """The first stage whose texts differ in meaning."""
+    """Return the first stage whose texts differ in meaning."""
     complete = a.complete and b.complete
     path_a = path_b = ""
     for stage in dict.fromkeys([*a.texts, *b.texts]):
@@ -176,7 +176,7 @@ def _first_difference(run_a: Run, run_b: Run, a: GraphStages, b: GraphStages) ->
 
 
 def _decisions(records: Iterable[Record]) -> dict[str, str]:
-    """The answer of each decision, by its description."""
+    """Return the answer of each decision, by its description."""
     found: dict[str, str] = {}
     for record in of_kind(records, "decision"):
         data = record["data"]

@@ -58,7 +58,7 @@ class _Node:
 
 
 def flow(lowered: str, inlined: str, kernels: Mapping[str, Sequence[str]]) -> Flow | None:
-    """The data flow of a graph; None if a text is not loop IR.
+    """Return the data flow of a graph; None if a text is not loop IR.
 
     `kernels` lists, for each kernel, the nodes of `inlined` that it computes.
     """
@@ -74,7 +74,7 @@ def flow(lowered: str, inlined: str, kernels: Mapping[str, Sequence[str]]) -> Fl
 def _owners(
     before: dict[str, _Node], after: Mapping[str, _Node], kernel_of: Mapping[str, str]
 ) -> dict[str, str]:
-    """The kernel of every loop. An inlined loop belongs to the kernel of its first reader."""
+    """Return the kernel of each loop. An inlined loop belongs to its first reader's kernel."""
     owners = dict(kernel_of)
     for name in reversed(before):
         for read in before[name].reads:
@@ -144,7 +144,7 @@ def _nodes(text: str) -> dict[str, _Node]:
 
 
 def _node(statement: ast.stmt) -> _Node | None:
-    """The node of a statement; None for other statements, such as a symbol."""
+    """Return the node of a statement; None for other statements, such as a symbol."""
     if isinstance(statement, ast.FunctionDef):
         call = statement.decorator_list[0]
         reads = [_text(c.args[1]) for c in _calls(statement.body, "load")]
@@ -188,7 +188,7 @@ def _origin(words: Mapping[str | None, ast.expr]) -> tuple[str, str]:
 
 
 def _bytes(dtype: ast.expr, size: ast.expr | None) -> int:
-    """Bytes of a buffer; 0 if a size is symbolic."""
+    """Return bytes of a buffer; 0 if a size is symbolic."""
     sizes = size.elts if isinstance(size, ast.List) else []
     known = [e.value for e in sizes if isinstance(e, ast.Constant) and isinstance(e.value, int)]
     if len(known) < len(sizes) or not isinstance(dtype, ast.Name):

@@ -98,7 +98,7 @@ def explain(run: Run, records: Sequence[Record]) -> Explanation:
 
 
 def _frames(compiles: Sequence[CompileRow]) -> list[Frame]:
-    """The functions by seconds. A backward counts for the frame of its graph."""
+    """Return the functions by seconds. A backward counts for the frame of its graph."""
     owner = {c.compile_id: (c.frame, c.where) for c in compiles if not c.backward}
     groups: dict[tuple[str, str], list[CompileRow]] = {}
     for compiled in compiles:
@@ -118,14 +118,14 @@ def _frames(compiles: Sequence[CompileRow]) -> list[Frame]:
 
 
 def _break(found: Break, compiles: Sequence[CompileRow]) -> BreakCost:
-    """A break with the compiles of the frames that continue after it."""
+    """Return a break with the compiles of the frames that continue after it."""
     behind = [c for c in compiles if _resumes(c, found.where)]
     seconds = round(sum(c.seconds for c in behind), 6)
     return BreakCost(found, source_line(found.where), len(behind), seconds)
 
 
 def _resumes(compiled: CompileRow, where: str) -> bool:
-    """Whether a compiled frame continues one that broke at this line."""
+    """Return whether a compiled frame continues one that broke at this line."""
     match = RESUMED.search(compiled.frame)
     filename, _, line = where.rpartition(":")
     return match is not None and match[2] == line and compiled.where.startswith(filename + ":")
@@ -147,6 +147,6 @@ def _constants(guards: Iterable[Record]) -> list[str]:
 
 
 def source_line(where: str) -> str:
-    """The text of a line FILE:N; empty if it cannot be read."""
+    """Return the text of a line FILE:N; empty if it cannot be read."""
     filename, _, number = where.rpartition(":")
     return linecache.getline(filename, int(number)).strip() if number.isdecimal() else ""

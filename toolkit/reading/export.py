@@ -22,7 +22,7 @@ COLUMNS = (
 
 
 def chrome_trace(run: Run, records: Sequence[Record]) -> str:
-    """The spans of a run as complete events of a Chrome trace, which Perfetto opens.
+    """Return the spans of a run as complete events of a Chrome trace, which Perfetto opens.
 
     Each process has its own track. Nested spans are drawn below the outer ones.
     """
@@ -71,7 +71,7 @@ def csv_table(records: Sequence[Record]) -> str:
 
 
 def parquet(records: Sequence[Record]) -> bytes:
-    """The same table as Parquet, with types. Raises ImportError without pyarrow."""
+    """Return the same table as Parquet, with types. Raises ImportError without pyarrow."""
     pyarrow, parquet_files = import_module("pyarrow"), import_module("pyarrow.parquet")
 
     types = {"t_ns": pyarrow.int64(), "pid": pyarrow.int64(), "line": pyarrow.int64()}

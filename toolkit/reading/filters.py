@@ -24,7 +24,7 @@ class Selection:
     line: tuple[str, int] | None = None
 
     def fits(self, record: Record) -> bool:
-        """Whether an event matches."""
+        """Return whether an event matches."""
         return (
             (not self.stage or record.get("stage") == self.stage)
             and (not self.graph or record.get("compile_id") == self.graph)
@@ -35,7 +35,7 @@ class Selection:
 
 
 def places(record: Record) -> list[tuple[str, int]]:
-    """The lines of the program that an event concerns: its own, and those of a kernel's origins."""
+    """Return the lines of the program that an event concerns, for a kernel those of its origins."""
     where: dict[str, Any] = record.get("user_loc") or {}
     found = [(str(where["filename"]), int(where["line"]))] if where.get("filename") else []
     for origin in record.get("data", {}).get("origins") or ():
@@ -54,6 +54,6 @@ def parse_line(text: str) -> tuple[str, int]:
 
 
 def _same(place: tuple[str, int], wanted: tuple[str, int]) -> bool:
-    """Whether two places are equal; of the wanted path, the end is enough."""
+    """Return whether two places are equal; of the wanted path, the end is enough."""
     path = "/" + wanted[0].removeprefix("./").lstrip("/")
     return place[1] == wanted[1] and ("/" + place[0].lstrip("/")).endswith(path)

@@ -30,7 +30,7 @@ class GraphStages:
 
 
 def graph_stages(records: Iterable[Record]) -> dict[str, GraphStages]:
-    """The graphs of a run by name, such as 0/0 forward."""
+    """Return the graphs of a run by name, such as 0/0 forward."""
     found: dict[str, GraphStages] = {}
     for record in records:
         path = record.get("data", {}).get("artifact")
@@ -77,7 +77,7 @@ def _text(run: Run, path: str) -> str:
 
 
 def meaning(path: Path) -> str:
-    """The text of a file without meaningless differences; empty if there is no file."""
+    """Return the text of a file without meaningless differences; empty if there is no file."""
     try:
         text = path.read_text(errors="replace")
     except OSError:

@@ -38,7 +38,7 @@ INPUTS_PREFIX = "in_"
 
 
 def inductor_flow(graph: str, code: str, computed: Mapping[str, Sequence[str]]) -> Flow | None:
-    """The operators of a post-grad graph, and the kernels and library calls made of them.
+    """Return the operators of a post-grad graph, and the kernels and library calls made of them.
 
     `computed` lists the nodes of kernels as far as a run recorded them; comments in the code name
     those of Triton's kernels. A node of which neither is known belongs to no kernel. None if a text
@@ -67,7 +67,7 @@ def inductor_flow(graph: str, code: str, computed: Mapping[str, Sequence[str]]) 
 
 
 def _operators(text: str) -> list[Box]:
-    """The inputs, operators and output of a graph's text. Views are left out."""
+    """Return the inputs, operators and output of a graph's text. Views are left out."""
     forward = _function(GRAPH_CLASS.sub("class Graph(", text), "forward")
     places = lines_of_nodes(text)
     root: dict[str, str] = {}
@@ -98,7 +98,7 @@ def _operators(text: str) -> list[Box]:
 
 
 def _operator(name: str) -> str:
-    """The operator without its namespace and overload: mm of aten.mm.default."""
+    """Return the operator without its namespace and overload: mm of aten.mm.default."""
     return name.partition(".")[2].partition(".")[0]
 
 
@@ -115,11 +115,11 @@ class _Wrapper:
     names: dict[str, int] = field(default_factory=dict)
 
     def buffer(self, name: str) -> str:
-        """The buffer behind a name."""
+        """Return the buffer behind a name."""
         return self.root.get(name, name)
 
     def box(self, kind: str, called: str, read: Sequence[str], written: Sequence[str]) -> Box:
-        """The box of a call, which has now written its results."""
+        """Return the box of a call, which has now written its results."""
         self.names[called] = number = self.names.get(called, 0) + 1
         name = called if number == 1 else f"{called}:{number}"
         reads = dict.fromkeys(self.writer[b] for b in read if b in self.writer)
@@ -134,7 +134,7 @@ class _Wrapper:
 
 
 def _calls(code: str, sizes: Mapping[str, int]) -> Iterator[Box]:
-    """The inputs, kernels, library calls and output of a wrapper, in order."""
+    """Yield the inputs, kernels, library calls and output of a wrapper, in order."""
     pointers = kernel_pointers(code)
     wrapper = _Wrapper(dict(sizes))
     for statement in _flat(_function(code, "call").body):
@@ -163,7 +163,7 @@ def _call(
     wrapper: _Wrapper,
     pointers: Mapping[str, Sequence[tuple[str, str]]],
 ) -> Iterator[Box]:
-    """The box of a call in a wrapper, if it computes something."""
+    """Yield the box of a call in a wrapper, if it computes something."""
     called = ast.unparse(call.func)
     kernel = called.removesuffix(".run")
     if called in ALIASES:
@@ -186,7 +186,7 @@ def _call(
 
 
 def _function(text: str, name: str) -> ast.FunctionDef:
-    """The first function of this name. Raises ValueError if there is none."""
+    """Return the first function of this name. Raises ValueError if there is none."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef) and node.name == name:
             return node
@@ -194,7 +194,7 @@ def _function(text: str, name: str) -> ast.FunctionDef:
 
 
 def _flat(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements of a body, and of its `with` and `try` blocks."""
+    """Yield the statements of a body, and of its `with` and `try` blocks."""
     for statement in body:
         yield statement
         if isinstance(statement, ast.With | ast.Try):
@@ -202,7 +202,7 @@ def _flat(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _is_unpacking(statement: ast.stmt) -> bool:
-    """Whether this is `a, b = args`."""
+    """Return whether this is `a, b = args`."""
     return isinstance(statement, ast.Assign) and ast.unparse(statement.value) == "args"
 
 
@@ -216,7 +216,7 @@ def _assigned(statement: ast.stmt) -> tuple[str, ast.expr | None, ast.expr | Non
 
 
 def _names(value: ast.AST | None) -> list[str]:
-    """The names in an expression, except those of called functions and modules."""
+    """Return the names in an expression, except those of called functions and modules."""
     if value is None:
         return []
     if isinstance(value, ast.Call):
@@ -228,13 +228,13 @@ def _names(value: ast.AST | None) -> list[str]:
 
 
 def _read(value: ast.expr | None, root: Mapping[str, str], boxes: Mapping[str, Box]) -> list[str]:
-    """The boxes that an expression reads."""
+    """Return the boxes that an expression reads."""
     found = (root.get(name, name) for name in _names(value))
     return list(dict.fromkeys(name for name in found if name in boxes))
 
 
 def _tensor_bytes(annotation: ast.expr | None) -> int:
-    """Bytes of a tensor; 0 if it is not a tensor, or a size is symbolic."""
+    """Return bytes of a tensor; 0 if it is not a tensor, or a size is symbolic."""
     text = annotation.value if isinstance(annotation, ast.Constant) else ""
     found = TENSOR.match(str(text))
     sizes = [s.strip() for s in found[2].split(",") if s.strip()] if found else []
@@ -244,7 +244,7 @@ def _tensor_bytes(annotation: ast.expr | None) -> int:
 
 
 def _allocated(call: ast.Call) -> int:
-    """Bytes of a buffer that a wrapper allocates; 0 if a size is symbolic."""
+    """Return bytes of a buffer that a wrapper allocates; 0 if a size is symbolic."""
     try:
         size, stride = ast.literal_eval(call.args[0]), ast.literal_eval(call.args[1])
     except ValueError:

@@ -73,7 +73,7 @@ class RankComparison(msgspec.Struct, frozen=True):
 
 
 def ranks_of(records: Sequence[Record]) -> list[int]:
-    """The ranks whose events these are."""
+    """Return the ranks whose events these are."""
     return sorted({r["rank"] for r in records if r.get("rank") is not None})
 
 
@@ -109,7 +109,7 @@ def compare_ranks(run: Run, records: Sequence[Record]) -> RankComparison:
 
 
 def _steps(run: Run, records: Sequence[Record]) -> Iterator[tuple[RankStep, str]]:
-    """The steps of one rank, each with the file of its graph or an empty text."""
+    """Yield the steps of one rank, each with the file of its graph or an empty text."""
     for r in records:
         data, stage = r["data"], str(r.get("stage") or "")
         where = " ".join(str(r[k]) for k in ("compile_id", "direction", "stage") if r.get(k))
@@ -124,13 +124,13 @@ def _steps(run: Run, records: Sequence[Record]) -> Iterator[tuple[RankStep, str]
 
 
 def _digest(run: Run, artifact: str) -> str:
-    """A graph without the numbers of devices."""
+    """Return a graph without the numbers of devices."""
     text = DEVICE.sub(r"\1", _read(run.path / artifact))
     return blake2b(text.encode(), digest_size=4).hexdigest()
 
 
 def _collectives(run: Run, records: Sequence[Record]) -> Iterator[str]:
-    """The collectives in the graphs of a rank, in the order in which they were compiled."""
+    """Yield the collectives in the graphs of a rank, in the order in which they were compiled."""
     texts = [r for r in records if r["event"] == "stage.text"]
     last = [r for r in texts if r.get("stage") == LAST_GRAPH]
     for r in last or [r for r in texts if r.get("stage") in GRAPHS]:
@@ -140,7 +140,7 @@ def _collectives(run: Run, records: Sequence[Record]) -> Iterator[str]:
 
 
 def _read(path: Path) -> str:
-    """The text of a graph without comments, some of which quote calls."""
+    """Return the text of a graph without comments, some of which quote calls."""
     return COMMENT.sub("", path.read_text(errors="replace")) if path.is_file() else ""
 
 
@@ -154,7 +154,7 @@ def _caches(steps: Sequence[RankStep]) -> dict[str, int]:
 
 
 def _first_difference(sequences: dict[int, list[str]]) -> RankDifference | None:
-    """The rank that parts from the most common sequence first; the lowest of several."""
+    """Return the rank that parts from the most common sequence first; the lowest of several."""
     counts = Counter(tuple(sequence) for sequence in sequences.values())
     if len(counts) < 2:
         return None

@@ -33,7 +33,7 @@ class Run:
 
 
 def read(path: Path) -> Iterator[Record]:
-    """The events of one file. Incomplete lines are skipped."""
+    """Return the events of one file. Incomplete lines are skipped."""
     return decoded(path.read_bytes().splitlines(), Record)
 
 
@@ -48,7 +48,7 @@ def runs(base: Path | None = None) -> list[Run]:
 
 
 def find(name: str | None, base: Path | None = None) -> Run:
-    """A run by path, by the beginning of its name, or the newest one. Raises NoRun."""
+    """Return a run by path, by the beginning of its name, or the newest one. Raises NoRun."""
     if name is not None and (info := read_info(Path(name))) is not None:
         return Run(Path(name), info)
     known = runs(base)
@@ -63,7 +63,7 @@ def find(name: str | None, base: Path | None = None) -> Run:
 
 
 def named(name: str, base: Path | None = None) -> Run:
-    """The run with this path or name, or the only one whose name begins so. Raises NoRun."""
+    """Return the run with this path or name, or the only one whose name begins so. Raises NoRun."""
     if (info := read_info(Path(name))) is not None and not Path(name).is_symlink():
         return Run(Path(name), info)
     known = [r for r in runs(base) if r.path.name.startswith(name)]
@@ -87,7 +87,7 @@ class Tail:
         self._offsets: dict[Path, int] = {}
 
     def new(self) -> list[Record]:
-        """The events written since the last call, complete lines only."""
+        """Return the events written since the last call, complete lines only."""
         records: list[Record] = []
         for path in sorted(self.folder.glob("events*.jsonl")):
             offset = self._offsets.get(path, 0)

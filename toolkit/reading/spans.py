@@ -30,7 +30,7 @@ class TimeSpan:
 
 
 def spans(records: Iterable[Record], kinds: Sequence[str] = TIMED) -> list[TimeSpan]:
-    """The spans of these kinds by start, an outer span before the nested ones."""
+    """Return the spans of these kinds by start, an outer span before the nested ones."""
     found = [_span(r) for r in records if r.get("event") in kinds and "seconds" in r["data"]]
     found.sort(key=lambda s: (s.pid, s.start, -s.seconds))
     own = [s.seconds for s in found]
@@ -64,7 +64,7 @@ def _span(record: Record) -> TimeSpan:
 
 
 def covered(found: Iterable[TimeSpan]) -> float:
-    """The seconds in which at least one of the spans was active, summed over processes."""
+    """Return the seconds in which at least one of the spans was active, summed over processes."""
     total, pid, end = 0.0, -1, 0.0
     for span in sorted(found, key=lambda s: (s.pid, s.start)):
         if span.pid != pid:

@@ -114,12 +114,12 @@ def summarise(run: Run, records: Sequence[Record]) -> Summary:
 
 
 def of_kind(records: Iterable[Record], *kinds: str) -> list[Record]:
-    """The records of some kinds, in order."""
+    """Return the records of some kinds, in order."""
     return [r for r in records if r.get("event") in kinds]
 
 
 def stage_times(records: Iterable[Record]) -> list[StageTime]:
-    """The stages by their own seconds, largest first."""
+    """Return the stages by their own seconds, largest first."""
     seconds: Counter[str] = Counter()
     runs: Counter[str] = Counter()
     for span in spans(records, ("stage.end",)):
@@ -129,7 +129,7 @@ def stage_times(records: Iterable[Record]) -> list[StageTime]:
 
 
 def kernels(records: Iterable[Record]) -> list[KernelRow]:
-    """The kernels by bytes moved, largest first."""
+    """Return the kernels by bytes moved, largest first."""
     rows = [
         KernelRow(
             r["data"]["name"],
@@ -151,7 +151,7 @@ def externs(records: Iterable[Record]) -> list[ExternRow]:
 
 
 def breaks(records: Iterable[Record]) -> list[Break]:
-    """The distinct graph breaks, each with its number of occurrences."""
+    """Return the distinct graph breaks, each with its number of occurrences."""
     found: dict[tuple[str, str], Break] = {}
     for record in of_kind(records, "graph.break"):
         one = read_break(record["data"]["reason"], place(record))
@@ -162,7 +162,7 @@ def breaks(records: Iterable[Record]) -> list[Break]:
 
 
 def recompiles(records: Sequence[Record]) -> list[RecompileRow]:
-    """The recompiles in order, with the values whose change caused them."""
+    """Return the recompiles in order, with the values whose change caused them."""
     metrics = {c.compile_id: c for c in compiles(records) if not c.backward}
     changed: dict[str, list[str]] = {}
     for record in of_kind(records, "size.changed"):
@@ -187,7 +187,7 @@ def recompiles(records: Sequence[Record]) -> list[RecompileRow]:
 
 
 def compiles(records: Iterable[Record]) -> list[CompileRow]:
-    """The compile metrics that torch reports for each frame."""
+    """Return the compile metrics that torch reports for each frame."""
     return [
         CompileRow(
             str(r.get("compile_id", "")),
@@ -204,7 +204,7 @@ def compiles(records: Iterable[Record]) -> list[CompileRow]:
 
 
 def caches(records: Iterable[Record]) -> list[CacheRow]:
-    """The answers of each cache."""
+    """Return the answers of each cache."""
     found: dict[str, Counter[str]] = {}
     for record in of_kind(records, "cache"):
         name = str(record.get("stage") or "kernels")
@@ -213,18 +213,18 @@ def caches(records: Iterable[Record]) -> list[CacheRow]:
 
 
 def graph_name(record: Record) -> str:
-    """The graph of an event, such as 0/0 forward."""
+    """Return the graph of an event, such as 0/0 forward."""
     return f"{record.get('compile_id', '')} {record.get('direction', '')}".strip()
 
 
 def place(record: Record) -> str:
-    """The user's line of an event, such as model.py:12."""
+    """Return the user's line of an event, such as model.py:12."""
     where = record.get("user_loc") or {}
     return f"{where['filename']}:{where['line']}" if where.get("filename") else ""
 
 
 def _guard(line: str) -> str:
-    """A failed guard without its source line."""
+    """Return a failed guard without its source line."""
     return line.partition(" # ")[0]
 
 

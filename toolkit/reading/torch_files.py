@@ -44,7 +44,7 @@ class TraceLine:
 
 
 def trace_files(source: Path) -> list[Path]:
-    """The trace files of a folder, or the named file. Raises NoTrace."""
+    """Return the trace files of a folder, or the named file. Raises NoTrace."""
     if source.is_file():
         return [source]
     for pattern in SEVERAL:
@@ -54,7 +54,7 @@ def trace_files(source: Path) -> list[Path]:
 
 
 def imported(source: Path) -> tuple[Run, str]:
-    """A run made of the trace files of a folder, and what was imported. Raises NoTrace."""
+    """Return a run made of the trace files of a folder, and what was imported. Raises NoTrace."""
     files = trace_files(source)
     folder = run_folder.create("import")
     log = EventLog(folder, own=True)
@@ -69,7 +69,7 @@ def imported(source: Path) -> tuple[Run, str]:
 
 
 def found_or_imported(name: str | None) -> Run:
-    """A run by its name, or made of a folder of trace files. Raises NoRun."""
+    """Return a run by its name, or made of a folder of trace files. Raises NoRun."""
     try:
         return find(name)
     except NoRun:
@@ -108,7 +108,7 @@ def import_files(files: list[Path], log: EventLog) -> tuple[int, float]:
 
 
 def read_lines(file: Path) -> Iterator[TraceLine]:
-    """The records of a file. Invalid lines, as after a crash, are skipped."""
+    """Yield the records of a file. Invalid lines, as after a crash, are skipped."""
     year = datetime.fromtimestamp(file.stat().st_mtime).year
     head, payload = "", list[str]()
     with file.open(errors="replace") as opened:

@@ -123,7 +123,7 @@ class Texts:
         self._number: dict[str, int] = {}
 
     def add(self, text: str) -> int:
-        """The index of a text; -1 for an empty text."""
+        """Return the index of a text; -1 for an empty text."""
         if not text:
             return -1
         if len(text) > LONGEST_TEXT:
@@ -146,7 +146,7 @@ class Seen:
 
 
 def seen(run: Run) -> list[Seen]:
-    """A run, or the first rank of each group of its ranks that did the same.
+    """Return a run, or the first rank of each group of its ranks that did the same.
 
     Events without a rank go to the first.
     """
@@ -167,7 +167,7 @@ def seen(run: Run) -> list[Seen]:
 
 
 def against(first: Seen, other: Seen, texts: Texts) -> Against:
-    """The differences, and the texts of the graphs at the first stage that differs."""
+    """Return the differences, and the texts of the graphs at the first stage that differs."""
     both = first.run, first.records, other.run, other.records
     pairs = [
         Pair(f"{d.graph}: {d.stage}", _kept(d.before, texts), _kept(d.after, texts))
@@ -181,7 +181,7 @@ def _kept(path: Path, texts: Texts) -> int:
 
 
 def view(shown: Seen, texts: Texts) -> RunView:
-    """The data of a run for a page."""
+    """Return the data of a run for a page."""
     run, every = shown.run, shown.records
     history = [_candidate(r) for r in of_kind(every, "candidate", "bisect.step", "minify.step")]
     records = [r for r in every if not history or not r["event"].startswith(OF_COMPILES)]
@@ -212,7 +212,7 @@ def view(shown: Seen, texts: Texts) -> RunView:
 
 
 def _lines(records: Sequence[Record]) -> dict[str, str]:
-    """The text of every line from which a kernel comes, if it can be read."""
+    """Return the text of every line from which a kernel comes, if it can be read."""
     kernels = of_kind(records, "kernel")
     places = {o[3] for kernel in kernels for o in kernel["data"].get("origins") or [] if o[3]}
     return {_short(where): source_line(where) for where in sorted(places)}
@@ -235,7 +235,7 @@ def _report(run: Run) -> Report | None:
 
 
 def _compiles_of_faults(run: Run) -> Iterable[tuple[str, Run]]:
-    """The compiles with and without each fault that a bisection keeps."""
+    """Yield the compiles with and without each fault that a bisection keeps."""
     for folder in sorted(run.path.glob("stages/*/*")):
         try:
             yield f"fault {folder.parent.name}, {folder.name}: ", find(str(folder))
@@ -244,7 +244,7 @@ def _compiles_of_faults(run: Run) -> Iterable[tuple[str, Run]]:
 
 
 def _graphs(run: Run, records: Sequence[Record], texts: Texts, prefix: str) -> list[GraphView]:
-    """The graphs of a run, each with its stages, and the passes inside them."""
+    """Return the graphs of a run, each with its stages, and the passes inside them."""
     graphs: dict[str, GraphView] = {}
     last: dict[str, int] = {}
     waiting: dict[str, list[ReportStep]] = {}
@@ -283,7 +283,7 @@ def _graphs(run: Run, records: Sequence[Record], texts: Texts, prefix: str) -> l
 
 
 def _flow(graph: GraphView, computes: dict[str, list[str]], texts: Texts) -> Flow | None:
-    """The data flow of a graph that the embedded compiler turned into kernels."""
+    """Return the data flow of a graph that the embedded compiler turned into kernels."""
     left = {s.name: s.after for s in graph.steps if s.name in ("lower", "inline")}
     if len(left) < 2 or min(left.values()) < 0 or not computes:
         return None
@@ -291,7 +291,7 @@ def _flow(graph: GraphView, computes: dict[str, list[str]], texts: Texts) -> Flo
 
 
 def _inductor_flow(graph: GraphView, calls: Sequence[dict[str, Any]], texts: Texts) -> Flow | None:
-    """The data flow of a graph that inductor compiled. `calls` are those that a run recorded."""
+    """Return the data flow of a graph that inductor compiled. `calls` are its recorded calls."""
     text = {s.name: texts.all[s.after] for s in graph.steps if s.after >= 0}
     if INDUCTOR_GRAPH not in text or INDUCTOR_CODE not in text:
         return None
@@ -376,10 +376,10 @@ def _spans(records: Sequence[Record]) -> list[list[Any]]:
 
 
 def _candidate(record: Record) -> dict[str, Any]:
-    """A step of a search, with its time."""
+    """Return a step of a search, with its time."""
     return {"kind": record["event"], "at": round(record.get("t_ns", 0) / 1e9, 2), **record["data"]}
 
 
 def _short(where: str) -> str:
-    """A place with the last two parts of its path."""
+    """Return a place with the last two parts of its path."""
     return "/".join(Path(where).parts[-2:]) if where else ""

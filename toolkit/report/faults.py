@@ -23,7 +23,7 @@ class FaultView(msgspec.Struct):
 
 
 def faults(report: Report | None) -> list[FaultView]:
-    """The faults of a report."""
+    """Return the faults of a report."""
     return [_view(fault) for fault in report.faults] if report else []
 
 
@@ -33,7 +33,7 @@ def _view(fault: ReportedFault) -> FaultView:
 
 
 def _code(fault: ReportedFault) -> str:
-    """The short form of the repro; else its graph and inputs; empty if neither can be read."""
+    """Return the short form of the repro, or its graph and inputs; empty if neither is readable."""
     for path in (fault.short, fault.repro):
         if path and Path(path).is_file():
             text = Path(path).read_text(errors="replace")

@@ -21,7 +21,7 @@ from tcdebug.report.data import RunView, Texts, against, seen, view
 
 
 def render(runs: Sequence[Run]) -> str:
-    """The page of some runs. It opens on the first."""
+    """Return the page of some runs. It opens on the first."""
     texts = Texts()
     shown = [part for run in runs for part in seen(run)]
     views = [view(part, texts) for part in shown]
@@ -46,7 +46,7 @@ def render(runs: Sequence[Run]) -> str:
 
 
 def policy(style: str, script: str) -> str:
-    """The content security policy: only the page's own script and style."""
+    """Return the content security policy: only the page's own script and style."""
     return (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
         "base-uri 'none'; form-action 'none'"
@@ -64,7 +64,7 @@ def unpacked(text: str) -> Any:
 
 
 def _shown(run: RunView) -> dict[str, Any]:
-    """The data that the script draws; the rest is in the HTML."""
+    """Return the data that the script draws; the rest is in the HTML."""
     return {
         "name": run.name,
         "graphs": run.graphs,

@@ -51,7 +51,7 @@ class ArgumentChoices(Protocol):
         ...
 
     def integer(self, low: int, high: int) -> int:
-        """A number in a closed range."""
+        """Return a number in a closed range."""
         ...
 
 
@@ -64,7 +64,7 @@ class Layout:
     """The minimum number of dimensions."""
 
     def text(self, made: str, sizes: Sequence[int]) -> str:
-        """The expression of the view."""
+        """Return the expression of the view."""
         match self.name:
             case "transposed":
                 return f"{made}.mT"
@@ -79,7 +79,7 @@ class Layout:
         return made
 
     def sizes(self, sizes: Sequence[int]) -> tuple[int, ...]:
-        """The sizes of the base."""
+        """Return the sizes of the base."""
         match self.name:
             case "transposed":
                 return (*sizes[:-2], sizes[-1], sizes[-2])
@@ -100,12 +100,12 @@ LAYOUTS = (
 
 
 def dtypes_in(kinds: str) -> tuple[torch.dtype, ...]:
-    """The dtypes of some kinds."""
+    """Return the dtypes of some kinds."""
     return tuple(d for kind in kinds for d in DTYPES[kind])
 
 
 def kind_of(dtype: torch.dtype) -> str:
-    """The kind of a dtype."""
+    """Return the kind of a dtype."""
     return next(kind for kind, dtypes in DTYPES.items() if dtype in dtypes)
 
 
@@ -123,7 +123,7 @@ class ArgumentRecipe:
     """Whether it is created on the device that the program names."""
 
     def text(self, sizes: Sequence[int]) -> str:
-        """The expression for these sizes."""
+        """Return the expression for these sizes."""
         text = self.layout.text(self._filled(self.layout.sizes(sizes)), sizes)
         return f"{text}.requires_grad_()" if self.gradients else text
 

@@ -17,7 +17,7 @@ ENDING = Want("f", 1, 3, nonempty=True, plain=True)
 
 
 def _operand(scope: Scope, *, detached: bool) -> str:
-    """A contiguous float."""
+    """Return a contiguous float."""
     x = str(scope.operand(ENDING))
     return f"{x}.detach()" if detached and scope.gradients else x
 
@@ -32,7 +32,7 @@ def _cond(scope: Scope) -> str:
 
 
 def _while_loop(scope: Scope) -> str:
-    """A loop with a given number of rounds. The number is a tensor, so that the loop counts."""
+    """Return a while_loop with a given number of rounds, which counts in a tensor."""
     x, rounds = _operand(scope, detached=True), scope.integer(0, 3)
     body = f"lambda i, t: (i + 1, {scope.choose(SAME)})"
     start = "torch.tensor(0)"
@@ -40,7 +40,7 @@ def _while_loop(scope: Scope) -> str:
 
 
 def _scan(scope: Scope) -> str:
-    """The state carried along the first dimension, or the output for each part."""
+    """Return the state carried along the first dimension, or the output for each part."""
     x = _operand(scope, detached=True)
     body = f"lambda c, t: (c + t, {scope.choose(('c * t', 't + 1', 'torch.maximum(c, t)'))})"
     start, taken = f"torch.zeros_like({x}[0])", scope.choose((0, 1))

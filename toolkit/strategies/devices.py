@@ -76,7 +76,7 @@ OPTIONS: Mapping[tuple[str, str], Sequence[Options]] = {
 
 
 def device_named(name: str, *, large: bool = False) -> Device:
-    """The device of this name; `large` for tensors of more than 2**31 elements."""
+    """Return the device of this name; `large` for tensors of more than 2**31 elements."""
     if name == CPU:
         return ON_CPU
     return WITH_LARGE_TENSORS if large else ON_CUDA

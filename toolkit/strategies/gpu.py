@@ -21,7 +21,7 @@ def _matmul(scope: Scope) -> str:
 
 
 def _linear(scope: Scope) -> str:
-    """A product with a bias, and sometimes an activation that can be fused into it."""
+    """Return a product with a bias, and sometimes an activation that can be fused into it."""
     x = scope.operand(Want(HALF, 2, 3, nonempty=True))
     width, features = x.tensor.shape[-1], scope.choose((1, 8, 16, 33))
     weight = scope.new_input((features, width), "f")

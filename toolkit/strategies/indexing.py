@@ -9,7 +9,7 @@ ANY, NUMBERS = "fhib", "fhi"
 
 
 def _source(scope: Scope, kinds: str = ANY) -> tuple[ScopeValue, int]:
-    """A tensor that is not empty, and one of its dimensions."""
+    """Return a tensor that is not empty, and one of its dimensions."""
     x = scope.operand(Want(kinds, 1, nonempty=True))
     return x, scope.dim(x)
 

@@ -11,7 +11,7 @@ from tcdebug.strategies.scope import Scope, ScopeValue, Want, fills_memory, layo
 
 
 def _writable(scope: Scope, tensor: torch.Tensor) -> bool:
-    """Whether a tensor may be written to: its elements do not overlap, and it has no gradient.
+    """Return whether a tensor may be written to: no overlapping elements, and no gradient.
 
     Backward must not read the old values either. AOTAutograd writes back whole inputs. It rejects
     an input in which two indices lead to the same element, even if another element is written.
@@ -23,7 +23,7 @@ def _writable(scope: Scope, tensor: torch.Tensor) -> bool:
 
 
 def _dense(tensor: torch.Tensor) -> bool:
-    """Whether no two indices lead to the same element."""
+    """Return whether no two indices lead to the same element."""
     steps = sorted(zip(tensor.stride(), tensor.shape, strict=True))
     end = 0
     for stride, size in steps:  # each step leads past what the smaller ones reach
@@ -41,7 +41,7 @@ def _dense(tensor: torch.Tensor) -> bool:
 
 
 def _shareable(scope: Scope, tensor: torch.Tensor) -> bool:
-    """Whether torch supports two different inputs that share this memory.
+    """Return whether torch supports two different inputs that share this memory.
 
     AOTAutograd makes one tensor of the whole memory. It fails with symbolic sizes, if the inputs do
     not reach the end of the memory, and beside inputs that need gradients.
@@ -50,7 +50,7 @@ def _shareable(scope: Scope, tensor: torch.Tensor) -> bool:
 
 
 def _target(scope: Scope, kinds: str) -> ScopeValue:
-    """The tensor to write to. Sometimes another input is a view of it, or the same tensor."""
+    """Return the tensor to write to. Sometimes another input is a view of it, or that tensor."""
     x = scope.operand(Want(kinds, accept=partial(_writable, scope)))
     if x.tensor.requires_grad or not _writable(scope, x.tensor):
         text = f"{x}.detach().clone()"
@@ -62,7 +62,7 @@ def _target(scope: Scope, kinds: str) -> ScopeValue:
 
 
 def _made(scope: Scope, x: ScopeValue, text: str) -> ScopeValue:
-    """A separate line whose result can be written to."""
+    """Return a separate line whose result can be written to."""
     scope.add("clone", text, exact=True)
     made = scope.values[-1]
     scope.operands.append(made)
@@ -81,7 +81,7 @@ def _with_number(name: str) -> Draw:
 
 
 def _with_tensor(name: str) -> Draw:
-    """The other operand has the same sizes; in the worst case it is the tensor itself.
+    """Return the other operand has the same sizes; in the worst case it is the tensor itself.
 
     It may cover all of the memory that is written to, or none of it.
     """

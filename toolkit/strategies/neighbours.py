@@ -12,14 +12,14 @@ FEW_ROWS = 3
 
 
 def squared(scope: Scope, x: ScopeValue) -> str:
-    """The two factors of a product of matrices with their transposes, as small as is allowed."""
+    """Return two factors of products of matrices with their transposes, as small as allowed."""
     rows, width = x.tensor.shape[-2:]
     too_large = x.tensor.numel() // max(width, 1) * rows > scope.most_elements
     return f"{x}.mT, {x}" if too_large else f"{x}, {x}.mT"
 
 
 def shortened(scope: Scope, x: ScopeValue) -> str:
-    """The first rows of an operand, if its product with itself has too many elements."""
+    """Return the first rows of an operand, if its product with itself has too many elements."""
     too_large = x.tensor.shape[0] ** 2 > scope.most_elements
     return f"{x}[:{FEW_ROWS}]" if too_large else str(x)
 
@@ -56,7 +56,7 @@ def _bmm(scope: Scope) -> str:
 
 
 def _image(template: str) -> Draw:
-    """A line over the last two dimensions, which must exist and not be empty."""
+    """Return a line over the last two dimensions, which must exist and not be empty."""
 
     def draw(scope: Scope) -> str:
         x = scope.operand(Want("f", 4, 4, nonempty=True))

@@ -64,14 +64,14 @@ def _activation(name: str) -> Draw:
 
 
 def _other(scope: Scope, x: ScopeValue, kinds: str) -> str:
-    """The second operand: a tensor, or a Python number."""
+    """Return the second operand: a tensor, or a Python number."""
     if scope.integer(0, 2) == 2:
         return scope.choose(CONSTANTS[kind_of(x.tensor.dtype)])
     return str(scope.beside(x, kinds))
 
 
 def binary(name: str, kinds: str) -> Draw:
-    """A line with two operands that are broadcast and promoted. torch.sub rejects booleans."""
+    """Return a line with two broadcast and promoted operands. torch.sub rejects booleans."""
 
     def draw(scope: Scope) -> str:
         x = scope.operand(Want(kinds))
@@ -82,7 +82,7 @@ def binary(name: str, kinds: str) -> Draw:
 
 
 def tensors(name: str, kinds: str) -> Draw:
-    """The same with tensors only."""
+    """Return the same with tensors only."""
 
     def draw(scope: Scope) -> str:
         x = scope.operand(Want(kinds))
@@ -112,7 +112,7 @@ def _clamp(scope: Scope) -> str:
 
 
 def _cast(scope: Scope) -> str:
-    """A conversion that is defined for every number."""
+    """Return a conversion that is defined for every number."""
     x = scope.operand(Want("fhibc"))
     kind = kind_of(x.tensor.dtype)
     names = {
@@ -157,7 +157,7 @@ def _shift(scope: Scope) -> str:
 
 
 def _quotient(scope: Scope) -> str:
-    """A quotient. Integers may not be divided by zero."""
+    """Return a quotient. Integers may not be divided by zero."""
     x = scope.operand(Want(INTEGERS))
     number = scope.choose((2, 3, -3, 7))
     name = scope.choose(("floor_divide", "remainder", "fmod", "div"))

@@ -93,7 +93,7 @@ class Program(msgspec.Struct, frozen=True, tag="graph"):
         return blake2b(repr(self).encode(), digest_size=8).hexdigest()
 
     def without(self, output: str) -> Program:
-        """The program with one output less, and without the lines that only that output needs."""
+        """Return the program without an output and the lines that only this output needs."""
         outputs = tuple(o for o in self.outputs if o != output)
         needed = set(outputs)
         steps: list[ProgramStep] = []
@@ -110,14 +110,14 @@ class Program(msgspec.Struct, frozen=True, tag="graph"):
         )
 
     def smaller(self) -> Iterator[Program]:
-        """The program without one of its outputs, if that leaves a line."""
+        """Yield the program without one of its outputs, if that leaves a line."""
         for output in self.outputs:
             program = self.without(output)
             if program.steps:
                 yield program
 
     def _made_of(self, names: set[str]) -> set[str]:
-        """The names, and the arguments of which they are views."""
+        """Return the names, and the arguments of which they are views."""
         found = set(names)
         for argument in reversed(self.arguments):
             if argument.name in found:
@@ -125,7 +125,7 @@ class Program(msgspec.Struct, frozen=True, tag="graph"):
         return found
 
     def source(self, *, second: bool = False, wide: bool = False) -> str:
-        """The class `Graph` and the function `inputs` that creates its arguments.
+        """Return the class `Graph` and the function `inputs` that creates its arguments.
 
         `second` gives the inputs of the second call. `wide` replaces narrower floats by float64.
         """
@@ -144,7 +144,7 @@ class Program(msgspec.Struct, frozen=True, tag="graph"):
 
 
 def stance_for(ops: Collection[str], gradients: bool) -> Stance:
-    """The stance for `torch.compiler.set_stance` to run these rows in eager.
+    """Return the stance for `torch.compiler.set_stance` to run these rows in eager.
 
     In eager, control flow compiles its bodies unless the stance forbids it. The stance cannot
     forbid it for a branch with gradients.
@@ -153,7 +153,7 @@ def stance_for(ops: Collection[str], gradients: bool) -> Stance:
 
 
 def script(program: Program, call: Mapping[str, object], seed: int) -> str:
-    """The program as a script that compares compiled with eager, and raises if they differ."""
+    """Return the program as a script that raises if compiled and eager results differ."""
     given = ", ".join(f"{name}={value!r}" for name, value in call.items())
     parts = ["import torch", "", "", program.source()]
     makers = ["inputs"]

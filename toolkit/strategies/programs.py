@@ -65,7 +65,7 @@ def programs(
     device: Device = ON_CPU,
     options: Sequence[Options] = (),
 ) -> Program:
-    """A program that eager accepts, optionally from these rows only.
+    """Return a program that eager accepts, optionally from these rows only.
 
     `units` are those that may be switched off for it. It may be compiled with one of `options`.
     """
@@ -112,14 +112,14 @@ def _line(draw: Draw, scope: Scope, chances: Mapping[str, Sequence[Row]]) -> str
 
 @cache
 def _turns(device: str) -> tuple[str, ...]:
-    """The names of tables, repeated by weight."""
+    """Return the names of tables, repeated by weight."""
     turns = TURNS if device == CPU else ON_GPU
     return tuple(name for name, times in turns.items() for _ in range(times))
 
 
 @cache
 def _chances() -> Mapping[str, Sequence[Row]]:
-    """The tables, with each row repeated by weight."""
+    """Return the tables, with each row repeated by weight."""
     return {
         name: tuple(r for r in rows for _ in range(MORE_OFTEN if r.name in COMMON else 1))
         for name, rows in TABLES.items()
@@ -127,7 +127,7 @@ def _chances() -> Mapping[str, Sequence[Row]]:
 
 
 def _finished(scope: Scope, invalid: str, off: tuple[str, ...]) -> Program:
-    """The program. It returns the values that no line reads, and sometimes one more."""
+    """Return the program. It returns the values that no line reads, and sometimes one more."""
     parts = [v for v in scope.values if v.name.startswith("v") and is_mistaken(v, scope)]
     for value in parts:
         scope.operands.append(value)

@@ -11,7 +11,7 @@ MOST_STEPS = 64
 
 
 def over_dims(name: str, want: Want, extra: str = "") -> Draw:
-    """A reduction over some dimensions, or all of them."""
+    """Return a reduction over some dimensions, or all of them."""
 
     def draw(scope: Scope) -> str:
         x = scope.operand(want)
@@ -25,7 +25,7 @@ def over_dims(name: str, want: Want, extra: str = "") -> Draw:
 
 
 def over_dim(name: str, want: Want, extra: str = "") -> Draw:
-    """A reduction over one dimension."""
+    """Return a reduction over one dimension."""
 
     def draw(scope: Scope) -> str:
         x = scope.operand(want)
@@ -47,7 +47,7 @@ def _cross_entropy(scope: Scope) -> str:
 
 
 def _cumprod(scope: Scope) -> str:
-    """A running product. Its backward is traced in as many steps as it is long."""
+    """Return a running product. Its backward is traced in as many steps as it is long."""
     x = scope.operand(Want(FLOATS, 1))
     dim = scope.dim(x)
     long = scope.gradients and x.tensor.shape[dim] > MOST_STEPS

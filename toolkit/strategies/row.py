@@ -21,12 +21,12 @@ class Row:
 
 
 def of_one(template: str, want: Want) -> Draw:
-    """A line with one operand: `torch.sin({x})`."""
+    """Return a line with one operand: `torch.sin({x})`."""
     return lambda scope: template.format(x=scope.operand(want))
 
 
 def with_dim(template: str, want: Want) -> Draw:
-    """A line with an operand that has dimensions, and one of these: `{x}.cumsum({dim})`."""
+    """Return a line with an operand that has dimensions, and one of these: `{x}.cumsum({dim})`."""
 
     def draw(scope: Scope) -> str:
         x = scope.operand(want)

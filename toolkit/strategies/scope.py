@@ -54,7 +54,7 @@ class Want:
     accept: Callable[[torch.Tensor], bool] = lambda tensor: True
 
     def fits(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor meets the requirements."""
+        """Return whether a tensor meets the requirements."""
         return (
             tensor.dtype in dtypes_in(self.kinds)
             and self.least <= tensor.dim() <= self.most
@@ -95,16 +95,16 @@ class Scope:
         return chosen
 
     def integer(self, low: int, high: int) -> int:
-        """A number in a closed range; the nearest to zero is the simplest."""
+        """Return a number in a closed range; the nearest to zero is the simplest."""
         chosen: int = self.draw(st.integers(low, high))
         return chosen
 
     def flag(self) -> bool:
-        """A boolean; False is the simplest."""
+        """Return a boolean; False is the simplest."""
         return bool(self.draw(st.booleans()))
 
     def size(self, *, nonempty: bool = False) -> int:
-        """The size of a dimension."""
+        """Return the size of a dimension."""
         options = tuple(s for s in self.extents.sizes if s or not nonempty)
         if self.stretched is not None:
             options = (self.stretched[0], self.stretched[0], self.stretched[0], *options)
@@ -116,7 +116,7 @@ class Scope:
         return self.extents.most_elements
 
     def dim(self, value: ScopeValue) -> int:
-        """A dimension of a tensor that has one, counted from the end."""
+        """Return a dimension of a tensor that has one, counted from the end."""
         return self.integer(-value.tensor.dim(), -1)
 
     def dims(self, value: ScopeValue) -> tuple[int, ...]:
@@ -127,12 +127,12 @@ class Scope:
     # -- operands ---------------------------------------------------------------------------
 
     def operand(self, want: Want) -> ScopeValue:
-        """A suitable value of the program, or a new input."""
+        """Return a suitable value of the program, or a new input."""
         found = self._existing(want)
         return found or self.new_input(self._sizes(want), want.kinds, plain=want.plain)
 
     def beside(self, other: ScopeValue, kinds: str = "fhib") -> ScopeValue:
-        """An operand that can be broadcast with another one."""
+        """Return an operand that can be broadcast with another one."""
         shape = other.tensor.shape
 
         def fits(tensor: torch.Tensor) -> bool:
@@ -148,20 +148,20 @@ class Scope:
         return self.new_input(tuple(kept[self.integer(0, len(shape)) :]), kinds)
 
     def alike(self, other: ScopeValue) -> ScopeValue:
-        """An operand with the size and dtype of another one."""
+        """Return an operand with the size and dtype of another one."""
         shape, dtype = other.tensor.shape, other.tensor.dtype
         want = Want("fhibc", 0, 8, accept=lambda t: t.shape == shape and t.dtype == dtype)
         fitting = self._fitting(want)
         return self._use(fitting[self.integer(0, len(fitting) - 1)])
 
     def indices(self, sizes: Sequence[int], bound: int) -> ScopeValue:
-        """A new input of integers below a bound, some of them repeated."""
+        """Return a new input of integers below a bound, some of them repeated."""
         return self.new_input(tuple(sizes), "i", bound=bound)
 
     def new_input(
         self, sizes: tuple[int, ...], kinds: str, *, bound: int | None = None, plain: bool = False
     ) -> ScopeValue:
-        """A new argument of the program."""
+        """Return a new argument of the program."""
         layouts = LAYOUTS[:1] if plain else LAYOUTS
         made = recipe(
             self, sizes, kinds, layouts, gradients=self.gradients, bound=bound,
@@ -170,7 +170,7 @@ class Scope:
         return self._argument(made.text(sizes), made.text(self._stretch(sizes)))
 
     def alias(self, value: ScopeValue, text: str) -> ScopeValue:
-        """A new argument that is a view of an existing one, or the same tensor."""
+        """Return a new argument that is a view of an existing one, or the same tensor."""
         if text != value.name:
             self.shared.add(value.tensor.untyped_storage().data_ptr())
         return self._argument(text, text, value.exact)
@@ -197,7 +197,7 @@ class Scope:
         return None if place or fitting else self._plainest(want)
 
     def _plainest(self, want: Want) -> ScopeValue | None:
-        """A new input of one element, if that is suitable."""
+        """Return a new input of one element, if that is suitable."""
         dtype, on_device = dtypes_in(want.kinds)[0], self.device != CPU
         made = ArgumentRecipe(dtype, "ones", PLAIN, 0, False, None, on_device)
         text = made.text((1,) * want.least)
@@ -207,7 +207,7 @@ class Scope:
         return [v for v in reversed(self.values) if want.fits(v.tensor)][:NEAR]
 
     def _sizes(self, want: Want) -> tuple[int, ...]:
-        """The sizes of a new tensor."""
+        """Return the sizes of a new tensor."""
         count = self.integer(want.least, min(want.most, max(want.least, 3)))
         sizes = tuple(self.size(nonempty=want.nonempty) for _ in range(count))
         if torch.Size(sizes).numel() > self.most_elements:
@@ -262,7 +262,7 @@ class Scope:
 
 
 def is_mistaken(value: ScopeValue, scope: Scope) -> bool:
-    """Whether AOTAutograd (torch 2.13) reconstructs a result from the wrong memory.
+    """Return whether AOTAutograd (torch 2.13) reconstructs a result from the wrong memory.
 
     If several inputs share memory, it does so with a view of that memory: see
     docs/findings/shared_inputs.py. With another input that has a storage offset: see
@@ -284,16 +284,16 @@ def is_mistaken(value: ScopeValue, scope: Scope) -> bool:
 
 
 def fills_memory(tensor: torch.Tensor) -> bool:
-    """Whether the elements fill the memory of the tensor in row-major order."""
+    """Return whether the elements fill the memory of the tensor in row-major order."""
     return tensor.is_contiguous() and tensor.nbytes == tensor.untyped_storage().nbytes()
 
 
 def layout(tensor: torch.Tensor) -> tuple[object, ...]:
-    """The positions of the elements; equal for two tensors with the same elements."""
+    """Return the positions of the elements; equal for two tensors with the same elements."""
     return tensor.data_ptr(), tensor.shape, tensor.stride()
 
 
 def share_memory(a: ScopeValue, b: ScopeValue) -> bool:
-    """Whether two values share memory, so that a write to one may change the other."""
+    """Return whether two values share memory, so that a write to one may change the other."""
     first, second = a.tensor.untyped_storage(), b.tensor.untyped_storage()
     return first.data_ptr() == second.data_ptr() and first.nbytes() > 0

@@ -68,7 +68,7 @@ def _as_strided(scope: Scope) -> str:
 
 
 def _overlap(strides: tuple[int, ...]) -> bool:
-    """Whether some elements are read twice. AOTAutograd gives a different gradient for them.
+    """Return whether some elements are read twice. AOTAutograd gives a different gradient for them.
 
     See docs/findings/overlapping_gradient.py.
     """
@@ -96,7 +96,7 @@ def _flip(scope: Scope) -> str:
 
 
 def _but(sizes: Sequence[int], dim: int) -> list[int]:
-    """The sizes of the other dimensions."""
+    """Return the sizes of the other dimensions."""
     return [n for k, n in enumerate(sizes) if k != dim % len(sizes)]
 
 

@@ -61,7 +61,7 @@ class ModuleNotInstalled(ScriptProblem):
 
 
 def script_problem(script: str) -> ScriptProblem | None:
-    """Why Python cannot run a script; None if it can, or if only running it shows that.
+    """Return why Python cannot run a script; None if it can, or if only running it shows that.
 
     Runs and imports nothing.
     """
@@ -90,7 +90,7 @@ def script_problem(script: str) -> ScriptProblem | None:
 
 
 def _is_notebook(text: bytes) -> bool:
-    """Whether a file is a Jupyter notebook, which may be a valid Python expression too."""
+    """Return whether a file is a Jupyter notebook, which may be a valid Python expression too."""
     if not text.lstrip().startswith(b"{"):
         return False
     try:
@@ -118,7 +118,7 @@ def _invalid(script: str, text: bytes, message: str) -> ScriptProblem:
 
 
 def _not_decoded(script: str, text: bytes) -> ScriptProblem | None:
-    """The problem of a file that is not in the encoding that it declares, or in UTF-8.
+    """Return the problem of a file that is not in the encoding that it declares, or in UTF-8.
 
     Python refuses it. `compile` does not, if only comments are concerned.
     """
@@ -145,7 +145,7 @@ def _not_installed(script: str, missing: MissingModule) -> ScriptProblem:
 
 
 def eager_problem(script: str, run_dir: str) -> Report | None:
-    """The report of a script that fails before it does anything; None for other scripts."""
+    """Return the report of a script that fails before it does anything; None for other scripts."""
     problem = script_problem(script)
     if problem is None:
         return None
@@ -163,7 +163,7 @@ def print_script_problem(script: str) -> bool:
 
 
 def input_notes(report: Report) -> list[str]:
-    """What to say of a script that found no stdin, or rejected its arguments."""
+    """Return what to say of a script that found no stdin, or rejected its arguments."""
     message = report.failure.message if report.failure else ""
     if report.status == "fails_in_eager" and ARGUMENTS.search(message):
         return [NO_ARGUMENTS]
@@ -171,7 +171,7 @@ def input_notes(report: Report) -> list[str]:
 
 
 def culprit_notes(events: list[dict[str, object]]) -> list[str]:
-    """The last culprit that was printed before the search was ended."""
+    """Return the last culprit that was printed before the search was ended."""
     found = [r for r in events if r.get("event") == "bisect.result"]
     if not found:
         return []

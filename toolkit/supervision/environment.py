@@ -14,7 +14,7 @@ VARIABLES = ("TORCH", "TCDEBUG_", "OMP_", "MKL_", "KMP_", "GOMP_", "CUDA_VISIBLE
 
 
 def environment() -> EnvSnapshot:
-    """The installed versions, without importing torch."""
+    """Return the installed versions, without importing torch."""
     try:
         torch = version("torch")
     except PackageNotFoundError:

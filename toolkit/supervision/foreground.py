@@ -6,15 +6,15 @@ import signal
 import sys
 
 from tcdebug.display.console import note
-from tcdebug.minifier.processes.job import Job, SessionFault, started_marker
+from tcdebug.minifier.processes.job import Job, SessionError, started_marker
 from tcdebug.minifier.processes.process import Child, finished
 from tcdebug.minifier.processes.tree import send_signal
 
 
 def status_of(child: Child, job: Job) -> int | None:
-    """The exit status of a script in the foreground, negative for a signal; None after Ctrl-C.
+    """Return the exit status of a foreground script, negative for a signal; None after Ctrl-C.
 
-    The first Ctrl-C is passed to the script. A second one kills it. Raises SessionFault if the
+    The first Ctrl-C is passed to the script. A second one kills it. Raises SessionError if the
     session of the job ended before it reached the script.
     """
     try:
@@ -24,7 +24,7 @@ def status_of(child: Child, job: Job) -> int | None:
         return None
     assert status is not None, "a script in the foreground has no limits"
     if status != 0 and not started_marker(job, child.pid).exists():
-        raise SessionFault(f"the session ended with {status} before it reached the script")
+        raise SessionError(f"the session ended with {status} before it reached the script")
     return status
 
 

@@ -23,7 +23,7 @@ MUCH_LONGER = 8.0
 
 
 def passes_with(off: str) -> str:
-    """The note on a script that was seen to pass without its culprits."""
+    """Return the note on a script that was seen to pass without its culprits."""
     return f"the script passes with {off} off"
 
 
@@ -35,7 +35,7 @@ class JobSessions(Sessions, Protocol):
 
 
 def slow_compile(sessions: JobSessions, failed: ScriptFailure) -> tuple[Report | None, list[str]]:
-    """The report of a slow graph, and notes on it; None and no notes if no graph is slow.
+    """Return the report of a slow graph, and notes on it; None and no notes if no graph is slow.
 
     It is confirmed if the script passes without the unit that makes the graph slow.
     """
@@ -74,9 +74,9 @@ def slow_compile(sessions: JobSessions, failed: ScriptFailure) -> tuple[Report |
 def lost_validation(
     sessions: JobSessions, failed: ScriptFailure
 ) -> tuple[Report | None, list[str]]:
-    """The report of a graph that accepts what eager rejects, if the script passes without it.
+    """Return the report of a graph that accepts what eager rejects, if it is the culprit.
 
-    Otherwise None, and a note if there is such a graph.
+    It is if the script passes without it. Otherwise return None, and a note on such a graph.
     """
     sessions.progress.say("a graph raises in eager: checking whether it raises when compiled too")
     sessions.session(

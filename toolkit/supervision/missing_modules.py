@@ -30,7 +30,7 @@ class MissingModule:
 
 
 def missing_module(script: Path, tree: ast.Module) -> MissingModule | None:
-    """The first module that a script imports, if no interpreter like this one can find it.
+    """Return the first module that a script imports, if no interpreter like this one can find it.
 
     None if it can be found, or if that is not certain: the script may provide it in a way that only
     running the script shows. `tree` is the script's syntax tree. Nothing is imported.
@@ -56,7 +56,7 @@ def missing_module(script: Path, tree: ast.Module) -> MissingModule | None:
 
 
 def _searches_as_a_script_does() -> bool:
-    """Whether this process has the module search path of a script that the same Python runs.
+    """Return whether this process has the module search path of a script that the same Python runs.
 
     Options such as -I and -s are not passed on to the process of the script.
     """
@@ -66,7 +66,7 @@ def _searches_as_a_script_does() -> bool:
 
 
 def _leading_imports(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    """The modules that a script imports before any other statement, with their lines."""
+    """Yield the modules that a script imports before any other statement, with their lines."""
     for node in tree.body:
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
@@ -77,7 +77,7 @@ def _leading_imports(tree: ast.Module) -> Iterator[tuple[str, int]]:
 
 
 def _leaves_imports_alone(name: str, found: ModuleSpec) -> bool:
-    """Whether the same modules can be found after this one has been imported."""
+    """Return whether the same modules can be found after this one has been imported."""
     if name in LEAVES_IMPORTS_ALONE:
         return not name.startswith("torch") or not _foreign_torch_backends()
     origin = found.origin or ""
@@ -87,11 +87,11 @@ def _leaves_imports_alone(name: str, found: ModuleSpec) -> bool:
 
 
 def _none_installed(paths: Sequence[Path]) -> bool:
-    """Whether there are such paths below the standard library, and no installed package."""
+    """Return whether there are such paths below the standard library, and no installed package."""
     installed = {"site-packages", "dist-packages"}
     return bool(paths) and not any(installed & set(path.parts) for path in paths)
 
 
 def _foreign_torch_backends() -> bool:
-    """Whether torch imports a package other than tcdebug at the end of its own import."""
+    """Return whether torch imports a package other than tcdebug at the end of its own import."""
     return any(entry.name != "tcdebug" for entry in entry_points(group="torch.backends"))

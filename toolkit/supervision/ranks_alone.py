@@ -33,7 +33,7 @@ class Sessions(Protocol):
         ...
 
     def read_report(self, name: str) -> Report | None:
-        """The report in a file of the run folder; None if there is no such file."""
+        """Return the report in a file of the run folder; None if there is no such file."""
         ...
 
     @property
@@ -43,7 +43,7 @@ class Sessions(Protocol):
 
 
 def search_ranks(sessions: Sessions) -> Report | None:
-    """The report of a graph that fails while its rank runs alone; None if there is none.
+    """Return the report of a graph that fails while its rank runs alone; None if there is none.
 
     Only ranks run whose graphs could not be judged in their own processes.
     """

@@ -12,38 +12,38 @@ STUCK = -10
 
 
 def slowest_graph(folder: Path) -> float:
-    """The CPU-seconds of the slowest graph that passed."""
+    """Return the CPU-seconds of the slowest graph that passed."""
     records = [r["data"] for r in find(str(folder)).events() if r["event"] == "candidate"]
     graphs = (r for r in records if r["purpose"].startswith("graph ") and r["outcome"] == "ok")
     return max((r["cpu_seconds"] for r in graphs), default=0.0)
 
 
 def slow_graph(folder: Path) -> str:
-    """The message about the graph that was found to compile slowly; empty if there is none."""
+    """Return the message about a graph that compiles slowly; empty if there is none."""
     records = find(str(folder)).events()
     failures = [r["data"] for r in records if r["event"] == "failure"]
     return next((f["message"] for f in failures if f["failure"] == "slow"), "")
 
 
 def graph_raised(folder: Path) -> bool:
-    """Whether a graph of the script raised in eager."""
+    """Return whether a graph of the script raised in eager."""
     return any(r["event"] == "graph.raised" for r in find(str(folder)).events())
 
 
 def candidates_run(folder: Path) -> int:
-    """The number of runs of candidates, in all steps of the command together."""
+    """Return the number of runs of candidates, in all steps of the command together."""
     found = [r["data"] for r in find(str(folder)).events() if r["event"] == "candidate"]
     return sum(not candidate["cached"] for candidate in found)
 
 
 def nothing_captured(folder: Path) -> bool:
-    """Whether no process of the script gave a graph to a backend, and nothing prevented it."""
+    """Return whether no process of the script gave a graph to a backend, though each could."""
     signs = {"graph.recorded", "graph.raised", "fallback", "failure", "decision", "pass"}
     return not any(r["event"] in signs for r in find(str(folder)).events())
 
 
 def fallbacks(folder: Path) -> list[str]:
-    """What had to be done in another way, one line each."""
+    """Return what had to be done in another way, one line each."""
     found = [r["data"] for r in find(str(folder)).events() if r["event"] == "fallback"]
     return list(dict.fromkeys(f"{f['what']}: {f['reason'].splitlines()[0][:160]}" for f in found))
 

@@ -13,7 +13,7 @@ from tcdebug.reading.run_dir import runs
 
 
 def job_key(job: Job) -> str:
-    """The key that is equal for equal commands, so that an interrupted one can be continued."""
+    """Return a key that is equal for equal commands, so that an interrupted one can continue."""
     text = Path(job.script).read_bytes()
     wanted = msgspec.json.encode(job.wanted).decode()
     parts = (job.mode, job.script, *job.args, job.backend or "", *job.toggles, wanted, __version__)
@@ -21,7 +21,7 @@ def job_key(job: Job) -> str:
 
 
 def interrupted(key: str) -> Path | None:
-    """The newest run of a job, if it has answers and no report."""
+    """Return the newest run of a job, if it has answers and no report."""
     for known in runs():
         path = known.path / "job.key"
         if path.exists() and path.read_text() == key:

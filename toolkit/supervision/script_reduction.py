@@ -21,7 +21,7 @@ from tcdebug.minifier.investigation.minimised_script import (
     with_minimised_script,
 )
 from tcdebug.minifier.investigation.report import Report
-from tcdebug.minifier.processes.job import REPORT, SessionFault
+from tcdebug.minifier.processes.job import REPORT, SessionError
 from tcdebug.reading.run_dir import find
 from tcdebug.supervision.supervisor import Supervisor
 
@@ -53,7 +53,7 @@ def with_small_script(supervisor: Supervisor, report: Report) -> Report:
             result = msgspec.json.decode(
                 (supervisor.folder / RESULT).read_bytes(), type=MinimisedScript
             )
-        except (SessionFault, OSError) as problem:
+        except (SessionError, OSError) as problem:
             supervisor.log.emit(Fallback(NOT_MINIMISED, str(problem)[-2000:]))
             result = MinimisedScript("", [], reason="the session that minimises it ended early")
         except KeyboardInterrupt:

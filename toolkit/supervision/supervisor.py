@@ -120,7 +120,7 @@ class Supervisor:
     # -- the search -------------------------------------------------------------------------
 
     def search(self) -> Report:
-        """The result of the search, with the cost of the whole command, repro checks included."""
+        """Return the result of the search, with the cost of the whole command."""
         report = eager_problem(self.job.script, str(self.folder)) or self._search()
         report = msgspec.structs.replace(report, notes=[*input_notes(report), *report.notes])
         notes = list(dict.fromkeys([*report.notes, *fallbacks(self.folder)]))
@@ -162,7 +162,7 @@ class Supervisor:
             return self._unfinished("interrupted")
 
     def _unfinished(self, status: str, when: str = "", known: Sequence[str] = ()) -> Report:
-        """The best result so far of a search that was ended early, with notes."""
+        """Return the best result so far of a search that was ended early, with notes."""
         report = self.read_report(PARTIAL) or Report(status, run_dir=str(self.folder))
         late = [f"the budget was used up while {when}"] if when else []
         if not report.faults or not any(fault.culprits for fault in report.faults):
@@ -171,7 +171,7 @@ class Supervisor:
         return msgspec.structs.replace(report, status=status, confirmed=False, notes=notes)
 
     def _sometimes_failing(self) -> Report | None:
-        """The report of a graph that passed once and fails in one of its later runs."""
+        """Return the report of a graph that passed once and fails in one of its later runs."""
         if self.job.wanted.oracle == "perf":  # the machine may cause a slow run
             return None
         self.progress.say(f"no graph failed: each is run up to {PASSES_OF_A_GRAPH} times")
@@ -190,7 +190,7 @@ class Supervisor:
     def session(self, mode: str, **changes: Any) -> int:
         """Run the script in a session and show its progress; its exit status, or LATE.
 
-        `changes` are made to the job. Raises SessionFault.
+        `changes` are made to the job. Raises SessionError.
         """
         seconds = max(self.seconds_left, 0.0)
         remove_marks(self.folder)
@@ -230,7 +230,7 @@ class Supervisor:
         return eager_report(self.folder, self.folder / "eager.log", how)
 
     def read_report(self, name: str) -> Report | None:
-        """The report in a file of the run folder; None if there is no such file."""
+        """Return the report in a file of the run folder; None if there is no such file."""
         path = self.folder / name
         if not path.exists():
             return None
@@ -296,7 +296,7 @@ class Supervisor:
         return report
 
     def _healthy(self, recorded: int) -> Report:
-        """The report of a script that passed, unless one of its graphs fails at times."""
+        """Return the report of a script that passed, unless one of its graphs fails at times."""
         notes = self._whole_notes(recorded)
         if not notes and nothing_captured(self.folder):
             return Report("no_failure", run_dir=str(self.folder), notes=[NO_GRAPH])
@@ -304,7 +304,7 @@ class Supervisor:
         return self._sometimes_failing() or healthy
 
     def _with_line(self, report: Report) -> Report:
-        """The report of a script that Dynamo makes fail, with the statement that does."""
+        """Return the report of a script that Dynamo makes fail, with the statement that does."""
         self.progress.say("looking for the statement that Dynamo captures wrongly")
         found = find_line(self.job, self.log, self.seconds_left, self.sessions)
         if found is None:
@@ -333,7 +333,7 @@ class Supervisor:
         return msgspec.structs.replace(report, notes=[*notes, *report.notes])
 
     def _candidates_notes(self) -> list[str]:
-        """The note on why the candidates of a script on a GPU were whole scripts."""
+        """Return the note on why the candidates of a script on a GPU were whole scripts."""
         events = find(str(self.folder)).events()
         purposes = {r["data"]["purpose"] for r in events if r["event"] == "worker.start"}
         return [WHOLE_SCRIPTS] * (SCRIPT_ON_DEVICES in purposes)
@@ -350,7 +350,7 @@ class Supervisor:
 
 
 def _cpu_seconds(sessions: WarmSessions | None) -> float:
-    """The CPU-seconds of this process, its ended child processes, and that which forks sessions."""
+    """Return the CPU-seconds of this process, its ended children and the process of `sessions`."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     warm = sessions.cpu_seconds if sessions else 0.0
     return time.process_time() + usage.ru_utime + usage.ru_stime + warm

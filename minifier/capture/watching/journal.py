@@ -43,7 +43,7 @@ class Scene:
     path: Path
     ambient: Ambient
     entered: bool = False
-    """Whether the script gives the graph to inductor itself."""
+    """Whether the script gives the graph directly to inductor."""
 
     def without_values(self) -> Scene:
         """Return the scene without the tensors of a call, which it would keep alive."""

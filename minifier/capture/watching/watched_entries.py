@@ -1,4 +1,4 @@
-"""Watches the graphs that a script gives to inductor itself, and the programs that it packages."""
+"""Watches graphs that a script gives directly to inductor, and programs that it packages."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ class WatchedBackend:
     original: Any
     backend: Backend
     entered: bool = False
-    """Whether the script gives its graphs to inductor itself."""
+    """Whether the script gives its graphs directly to inductor."""
 
     @property
     def compiler_name(self) -> str:

@@ -27,7 +27,7 @@ from tcdebug.minifier.processes.prctl import ADOPT_ORPHANS, DIE_WITH_PARENT, pro
 LONGEST = 1.0
 """Seconds that a process waits for Linux to give it its parent, which takes microseconds."""
 Orders = dict[str, Any]
-"""What a process has to run, and where; or, with the key `call`, a function to call."""
+"""What a process runs, and where; or, with the key `call`, a function to call."""
 
 
 def main() -> None:
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def served(sender: Connection[bytes, bytes]) -> Orders:
-    """Obey orders until the sender closes the connection. Return in a process that is to run."""
+    """Obey orders until the sender closes the connection. Return in each fork that runs one."""
     while True:
         try:
             orders: Orders = json.loads(sender.recv_bytes())

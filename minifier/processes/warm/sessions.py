@@ -30,9 +30,9 @@ ANSWERED = 120.0
 class WarmSessions:
     """A process that imports modules once, in this environment, and is forked for each session.
 
-    A fork costs 20 ms; the imports of torch take seconds of CPU time. What runs in a fork shares
-    the hash seed and the addresses of its origin. What is announced is therefore seen in fresh
-    processes too.
+    A fork costs 20 ms; the imports of torch take seconds of CPU time. A fork shares the hash seed
+    and the addresses of the process that it comes from. Results are therefore confirmed in fresh
+    processes before they are reported.
     """
 
     environment: Mapping[str, str]

@@ -63,7 +63,7 @@ class ChildReport:
 
 @dataclass(frozen=True)
 class GraphJudge:
-    """What a repro script says about its graph."""
+    """Runs and judges the graph of a repro script."""
 
     graph: Callable[[], torch.nn.Module]
     inputs: Callable[..., list[Any]]
@@ -74,7 +74,7 @@ class GraphJudge:
     prepare: Callable[[], None] | None = None
     """Sets the global state of torch in which the failure occurred."""
     set_up: Callable[[Callable[[], None]], None] | None = None
-    """Sets up what the failure needs besides, and calls its argument."""
+    """Sets up everything else that the failure needs, and calls its argument."""
     seconds: float = 300.0
     """The time limit of a run in seconds. A longer run is a hang."""
     runs: int = 1
@@ -84,7 +84,7 @@ class GraphJudge:
     dynamic: Sequence[tuple[int, int]] = ()
     """The dynamic dimensions, as pairs of input and dimension."""
     off: Sequence[str] = ()
-    """What is always switched off."""
+    """Units that are always switched off."""
     units: Sequence[str] = ()
     """Units that need not be reached while others are off."""
     added: Mapping[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Tells which passes of inductor are required, and names the units of passes and patterns."""
+"""Lists the required passes of inductor, and names the units of passes and patterns."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Decisions about how Triton compiles a kernel: configurations and optimisations.
 
-Triton is asked for less by the options of a compile, and by the environment variables that it reads
-in each compile. Both are part of the keys of its cache.
+Optimisations are switched off by options of a compile, and by environment variables that Triton
+reads in each compile. Both are part of its cache keys.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Does what a first compile by inductor sets up once, rather than in every forked candidate."""
+"""Sets up once what a first compile by inductor would set up in every forked candidate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs that a script gives to inductor itself are seen, judged, and run without layers."""
+"""Graphs that a script gives directly to inductor are seen, judged, and run without layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a session ends: because of the script, or because of a fault of tcdebug."""
+"""How a session ends: because of the script, or because of an error in tcdebug."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tcdebug.minifier.processes.job import (
     FAULT,
     Job,
-    SessionFault,
+    SessionError,
     check_session,
     start,
     started_marker,
@@ -36,7 +36,7 @@ def test_a_session_that_fails_before_the_script_begins_is_a_fault_of_tcdebug(
     job = Job("eager", "script.py", [], str(tmp_path))
     output = tmp_path / "eager.log"
     output.write_text(TEXT)
-    with pytest.raises(SessionFault) as fault:
+    with pytest.raises(SessionError) as fault:
         check_session(job, ended(status, signal), output)
     assert str(fault.value) == "Traceback (most recent call last):\nImportError: no module\n"
     started_marker(job, 7).touch()
@@ -50,7 +50,7 @@ def test_a_fault_of_tcdebug_while_the_script_runs_is_not_a_failure_of_the_script
     output = tmp_path / "search.log"
     output.write_text(TEXT)
     started_marker(job, 7).touch()
-    with pytest.raises(SessionFault):
+    with pytest.raises(SessionError):
         check_session(job, ended(FAULT), output)
 
 
@@ -77,5 +77,5 @@ def test_a_session_that_cannot_import_tcdebug_is_noticed(
     output = tmp_path / "eager.log"
     end = finished(start(job, output, {}, Limits(60.0)))
     assert end.returncode == 1
-    with pytest.raises(SessionFault, match="planted"):
+    with pytest.raises(SessionError, match="planted"):
         check_session(job, end, output)

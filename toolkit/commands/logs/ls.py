@@ -45,7 +45,7 @@ def _described(found: Run) -> ListedRun:
 
 
 def result(found: Run) -> str:
-    """How a run ended: the status of a search, or the exit status and what it left.
+    """Return how a run ended: the status of a search, or the exit status and what it left.
 
     "running" or "no end" if it has not ended.
     """

@@ -42,7 +42,7 @@ class Compilation:
         return WAYS[self.program.way]
 
     def eager(self, *, plain: bool = False) -> list[CallState]:
-        """The states of a run in eager, in the wrapper of the way unless `plain`."""
+        """Return the states of a run in eager, in the wrapper of the way unless `plain`."""
 
         def wrapping(program: Callable[..., Any]) -> Callable[..., Any]:
             if plain or not self.way.wrapper:
@@ -52,7 +52,7 @@ class Compilation:
         return Execution(self.program, self.path, wrapping, only_result=self.way.exports).states()
 
     def compiled(self, *, fresh: bool = False) -> list[CallState]:
-        """The states of a compiled run. If `fresh`, everything is captured again at each call."""
+        """Return the states of a compiled run. If `fresh`, each call captures everything again."""
         torch.compiler.reset()
         counting = CountingBackend(self.backend)
         definition = self.way.wrapper + self.way.definition

@@ -40,7 +40,7 @@ class Deviation:
 def first_deviation(
     eager: Sequence[CallState], compiled: Sequence[CallState], backend: str
 ) -> Deviation | None:
-    """The first call whose state differs from eager's; None if all are equal."""
+    """Return the first call whose state differs from eager's; None if all are equal."""
     for place, (right, other) in enumerate(zip(eager, compiled, strict=False)):
         found = _errors_differ(place, right, other)
         if found is not None:
@@ -131,7 +131,7 @@ def _states_differ(
 
 
 def _identity(right: CallState, other: CallState) -> str:
-    """A path that is the same object as another one in only one of two states."""
+    """Return a path that is the same object as another one in only one of two states."""
     mark = "the same as"
     wanted, now = right.state.paths(), other.state.paths()
     for path in wanted.keys() & now.keys():

@@ -132,7 +132,7 @@ class Execution:
     def _call(
         self, step: CallStep, call: Callable[..., Any], last: tuple[object, ...] | None
     ) -> CallState:
-        """The state after a call in this thread; `last` is what was before the call before it."""
+        """Return the state after a call in this thread. `last` is that before the previous call."""
         before = self._state_before()
         now = (before, step.mode, step.thread)
         repeats = now == last and not step.lines and self._is_visible()
@@ -157,12 +157,12 @@ class Execution:
         )
 
     def _state_before(self) -> int:
-        """A hash of what a graph may depend on, as the modes, but not the last result."""
+        """Return a hash of what a graph may depend on, as the modes, but not the last result."""
         roots = {name: value for name, value in self._roots().items() if name != RESULT}
         return hash((*reachable(roots).paths().items(), _modes()))
 
     def _is_visible(self) -> bool:
-        """Whether `reachable` sees all that a graph may depend on.
+        """Return whether `reachable` sees all that a graph may depend on.
 
         It sees neither gradients nor the state of iterators and of thread-local objects.
         """
@@ -171,7 +171,7 @@ class Execution:
         )
 
     def _roots(self) -> dict[str, Any]:
-        """The variables of the module, or the result alone."""
+        """Return the variables of the module, or the result alone."""
         hidden = types.ModuleType
         return {
             name: value
@@ -182,13 +182,13 @@ class Execution:
 
 
 def _no_gradients(module: types.ModuleType) -> bool:
-    """Whether the arguments have no gradients, on which a graph may depend."""
+    """Return whether the arguments have no gradients, on which a graph may depend."""
     values = (module.__dict__.get("x"), module.__dict__.get("y"))
     return all(not isinstance(v, torch.Tensor) or not v.requires_grad for v in values)
 
 
 def _root(result: Any) -> torch.Tensor | None:
-    """The sum of the results that need a gradient."""
+    """Return the sum of the results that need a gradient."""
     values = result if isinstance(result, list | tuple) else [result]
     tensors = [v for v in values if isinstance(v, torch.Tensor) and v.requires_grad]
     if not tensors:
@@ -197,7 +197,7 @@ def _root(result: Any) -> torch.Tensor | None:
 
 
 def _copied(state: Reachable) -> Reachable:
-    """The state with copies of its tensors, which later calls do not change."""
+    """Return the state with copies of its tensors, which later calls do not change."""
     copies = {place: value.detach().clone() for place, value in state.tensors.items()}
     return Reachable(state.nodes, copies)
 
@@ -217,7 +217,7 @@ def _layouts(state: Reachable) -> dict[int, TensorLayout]:
 
 
 def _address(value: torch.Tensor) -> int | None:
-    """The address of a tensor's memory; None for a sparse or fake tensor, which has none."""
+    """Return the address of a tensor's memory; None for a sparse or fake tensor, which has none."""
     if value.layout != torch.strided:
         return None
     try:

@@ -55,7 +55,7 @@ def in_fresh_process(judge: Judge, caches: Path) -> ProcessAnswer:
 
 
 def bits_of(states: Sequence[CallState]) -> str:
-    """A hash of the tensors that each call left, to the bit."""
+    """Return a hash of the tensors that each call left, to the bit."""
     found = blake2b(digest_size=8)
     for state in states:
         for place, value in sorted(state.state.tensors.items()):
@@ -64,7 +64,7 @@ def bits_of(states: Sequence[CallState]) -> str:
 
 
 def neighbour(program: PythonProgram) -> PythonProgram:
-    """The program with other numbers, whose graphs differ from the program's in constants alone."""
+    """Return the program with other numbers. Its graphs differ only in constants."""
     definitions, body = (_renumbered(lines) for lines in (program.definitions, program.body))
     return msgspec.structs.replace(program, definitions=definitions, body=body)
 

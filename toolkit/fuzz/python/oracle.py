@@ -61,7 +61,7 @@ def judge_python(
 
 
 def _comparable(program: PythonProgram) -> PythonProgram:
-    """The calls of a program that its way can make: an exported one is called once."""
+    """Return the calls of a program that its way can make: an exported one is called once."""
     way = WAYS[program.way]
     if not way.exports:
         return program
@@ -79,7 +79,7 @@ class PythonJudging:
     name: str
 
     def verdict(self) -> ProgramVerdict:
-        """The verdict. Raises BrokenProgram."""
+        """Return the verdict. Raises BrokenProgram."""
         eager = self.compilation.eager()
         if problem := self._unfit(eager):
             return ProgramVerdict(Status.DISCARDED, message=problem)
@@ -88,7 +88,7 @@ class PythonJudging:
         return self._judged(eager, self._deviation(eager))
 
     def _judged(self, eager: Sequence[CallState], found: Deviation | None) -> ProgramVerdict:
-        """The verdict on a deviation."""
+        """Return the verdict on a deviation."""
         if found is None:
             return ProgramVerdict(Status.PASSED)
         if found.what == "unsupported":
@@ -98,7 +98,7 @@ class PythonJudging:
         return failed(self._outcome(found, eager))
 
     def _unfit(self, eager: Sequence[CallState]) -> str:
-        """Why the way does not fit the program; empty if it does.
+        """Return why the way does not fit the program; empty if it does.
 
         A wrapper must not change what eager does. What is exported must change nothing.
         """
@@ -120,7 +120,7 @@ class PythonJudging:
         return ""
 
     def _deviation(self, eager: Sequence[CallState]) -> Deviation | None:
-        """The first deviation of a compiled run, or of a second one with warm caches."""
+        """Return the first deviation of a compiled run, or of a second one with warm caches."""
         states = self.compilation.compiled()
         found = first_deviation(eager, states, self._planned)
         if found is not None and self.compilation.way.inference and found.what in OF_OBJECTS:
@@ -142,7 +142,7 @@ class PythonJudging:
     def _other_bits(
         self, eager: Sequence[CallState], compiled: Sequence[CallState]
     ) -> Deviation | None:
-        """The first call whose bits the relation changes in compiled code, but not in eager."""
+        """Return the first call whose bits the relation changes compiled, but not in eager."""
         plain = replace(self.compilation, program=self.compilation.program.without(GRAPH_BREAKS))
         same_in_eager = [bits_of([state]) for state in plain.eager()] == [
             bits_of([state]) for state in eager
@@ -159,7 +159,7 @@ class PythonJudging:
         return None
 
     def _in_processes(self, eager: Sequence[CallState]) -> ProgramVerdict:
-        """The verdict on processes that share their caches."""
+        """Return the verdict on processes that share their caches."""
         with tempfile.TemporaryDirectory(prefix="caches-", dir=self.compilation.path.parent) as top:
             shared = Path(top) / "shared"
             others = replace(self.compilation, program=neighbour(self.compilation.program))
@@ -181,7 +181,7 @@ class PythonJudging:
 
     @staticmethod
     def _answer(judging: PythonJudging, eager: Sequence[CallState], caches: Path) -> ProcessAnswer:
-        """What a process of its own says of a program, with the caches of a folder."""
+        """Return what a process of its own says of a program, with the caches of a folder."""
 
         def judge() -> tuple[ProgramVerdict, Sequence[CallState]]:
             states = judging.compilation.compiled()
@@ -197,7 +197,7 @@ class PythonJudging:
         return "" if way.exports or way.relation else self.name
 
     def _outcome(self, found: Deviation, eager: Sequence[CallState]) -> Outcome:
-        """The deviation as a failure, and whether a fresh capture does not have it."""
+        """Return the deviation as a failure, and whether a fresh capture does not have it."""
         if found.error is not None:
             cause = root_cause(found.error)
             signature = exception_signature(found.error, found.phase)
@@ -215,7 +215,7 @@ class PythonJudging:
 
 
 def _renamed(found: ProgramVerdict, cause: str, cold: ProgramVerdict) -> ProgramVerdict:
-    """A failure, which names the caches as its cause unless it occurs without them."""
+    """Return a failure, which names the caches as its cause unless it occurs without them."""
     if found.status is not Status.FAILED or cold.signature == found.signature:
         return found
     phase, _, what = found.signature.partition(" | ")
@@ -223,12 +223,12 @@ def _renamed(found: ProgramVerdict, cause: str, cold: ProgramVerdict) -> Program
 
 
 def _requires_gradient(state: CallState) -> bool:
-    """Whether a tensor of a state requires a gradient."""
+    """Return whether a tensor of a state requires a gradient."""
     return any("requires_grad" in str(state.state.nodes[place].value) for place in state.layouts)
 
 
 def _has_parameters(state: CallState) -> bool:
-    """Whether a leaf other than the arguments requires a gradient."""
+    """Return whether a leaf other than the arguments requires a gradient."""
     nodes = state.state.nodes
     arguments = {place for name, place in nodes[0].children if name in ("x", "y")}
     return any(

@@ -17,7 +17,7 @@ class Feature:
 
 
 def written(name: str, template: str, definition: str = "", *changes: str) -> Feature:
-    """A feature that assigns an expression: `{a}` and `{b}` are tensors, `{c}` is a constant.
+    """Return a feature that assigns an expression of tensors `{a}`, `{b}` and a constant `{c}`.
 
     `changes` are statements that may run between calls.
     """
@@ -35,7 +35,7 @@ def statements(
     name: str, template: str, definition: str = "", *changes: str,
     modes: Sequence[str] = (), between: Sequence[str] = (),
 ) -> Feature:  # fmt: skip
-    """A feature that writes lines: as `written`, and `{t}` is a new tensor that they assign.
+    """Return a feature that writes lines: as `written`, and `{t}` is a new tensor that they assign.
 
     `modes` are contexts for calls. `between` may run between forward and backward.
     """

@@ -28,7 +28,7 @@ class CodeLine(msgspec.Struct, frozen=True):
     feature: str = ""
 
     def rendered(self, depth: int = 0) -> str:
-        """The text of the line and its block at an indentation."""
+        """Return the text of the line and its block at an indentation."""
         lines = [textwrap.indent(self.text, INDENT * depth)]
         inner = [line.rendered(depth + 1) for line in self.body]
         if self.text.endswith(":") and not inner:
@@ -97,13 +97,13 @@ class PythonProgram(msgspec.Struct, frozen=True, tag="python"):
         return blake2b(repr(self).encode(), digest_size=8).hexdigest()
 
     def source(self) -> str:
-        """The module: the definitions and the function `program`."""
+        """Return the module: the definitions and the function `program`."""
         parts = ["import torch", *(line.rendered() for line in self.definitions)]
         function = CodeLine(f"def program({PARAMETERS}):", self.body)
         return "\n".join((*parts, function.rendered())) + "\n"
 
     def without(self, feature: str) -> PythonProgram:
-        """The program without the lines of a feature in its function, compiled in the usual way."""
+        """Return the program without a feature's lines, compiled in the usual way."""
         return msgspec.structs.replace(self, body=_others(self.body, feature), way=COMPILE)
 
     def smaller(self) -> Iterator[PythonProgram]:
@@ -188,7 +188,7 @@ def _others(lines: tuple[CodeLine, ...], feature: str) -> tuple[CodeLine, ...]:
 
 
 def names_assigned(lines: Sequence[str]) -> list[str]:
-    """The names that these lines rebind."""
+    """Return the names that these lines rebind."""
     found: dict[str, None] = {}
     for node in ast.walk(ast.parse("\n".join(lines))):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):

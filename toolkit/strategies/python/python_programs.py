@@ -48,7 +48,7 @@ def _turns() -> tuple[tuple[Feature, ...], ...]:
 
 @st.composite
 def python_programs(draw: Draw, ways: Sequence[str] = DRAWN) -> PythonProgram:
-    """A program and its calls, compiled in one of several ways."""
+    """Return a program and its calls, compiled in one of several ways."""
     scene = ProgramScene(draw, draw_feature)
     way = scene.choose(ways)
     if WAYS[way].stateless:
@@ -64,7 +64,7 @@ def python_programs(draw: Draw, ways: Sequence[str] = DRAWN) -> PythonProgram:
 
 
 def _with_breaks(scene: ProgramScene, lines: tuple[CodeLine, ...]) -> tuple[CodeLine, ...]:
-    """The lines, of which some begin with a graph break, also in blocks of the function itself."""
+    """Return the lines, some after a graph break, also in blocks of the function itself."""
     made: list[CodeLine] = []
     for line in lines:
         if scene.flag() and not line.text.startswith(NO_STATEMENT_BEFORE):
@@ -94,5 +94,5 @@ def _draw_from(scene: ProgramScene, tables: Sequence[Sequence[Feature]]) -> None
 
 
 def feature_names() -> tuple[str, ...]:
-    """The names of all features."""
+    """Return the names of all features."""
     return tuple(feature.name for _, table in TABLES for feature in table)

@@ -16,7 +16,7 @@ from tcdebug.strategies.python.ways import CACHE_VARIABLES, NUMBER, WAYS
 
 
 def python_script(program: PythonProgram, call: Mapping[str, object]) -> str:
-    """The script. It exits with 1 and prints the first difference if compiled differs."""
+    """Return the script. It exits with 1 and prints the first difference if compiled differs."""
     given = dict(call) if program.dynamic is None else {**call, "dynamic": program.dynamic}
     text = ", ".join(f"{name}={value!r}" for name, value in given.items())
     names = names_assigned([line for step in program.steps for line in step.lines])

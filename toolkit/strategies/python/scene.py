@@ -49,24 +49,24 @@ class ProgramScene:
         return chosen
 
     def flag(self) -> bool:
-        """A boolean; False is the simplest."""
+        """Return a boolean; False is the simplest."""
         return bool(self.draw(st.booleans()))
 
     def integer(self, low: int, high: int) -> int:
-        """A number in a closed range."""
+        """Return a number in a closed range."""
         chosen: int = self.draw(st.integers(low, high))
         return chosen
 
     def constant(self) -> str:
-        """A number, as text."""
+        """Return a number, as text."""
         return self.choose(CONSTANTS)
 
     def tensor(self) -> str:
-        """The name of a tensor."""
+        """Return the name of a tensor."""
         return self.choose(self.tensors[::-1])
 
     def name(self, prefix: str) -> str:
-        """A name that is not taken."""
+        """Return a name that is not taken."""
         count = self._counts[prefix] = self._counts.get(prefix, 0) + 1
         return f"{prefix}{count}"
 
@@ -127,7 +127,7 @@ class ProgramScene:
         self.write(f"{target} = {target} {self.choose(('+', '*', '-'))} {self.constant()}")
 
     def body(self) -> tuple[CodeLine, ...]:
-        """The lines of the function."""
+        """Return the lines of the function."""
         returned = [*dict.fromkeys(self.tensors[2:]), *dict.fromkeys(self.kept)]
         values = ", ".join(returned or ["x"])
         return (*self._globals.values(), *self._blocks[0], CodeLine(f"return [{values}]"))

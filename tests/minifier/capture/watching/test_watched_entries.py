@@ -1,4 +1,4 @@
-"""Graphs that a script gives to inductor itself are watched like those of torch.compile."""
+"""Graphs that a script gives directly to inductor are watched like those of torch.compile."""
 
 from __future__ import annotations
 
