@@ -21,6 +21,7 @@ from torch.export import ExportedProgram
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.search_events import ProgramExported
 from tcdebug.compiler.patching import Patch, patched
+from tcdebug.minifier.capture.aot_functions import aot_functions_replaced
 from tcdebug.minifier.capture.saved_code import SavedCode, patched_when_imported
 from tcdebug.minifier.processes.callers import called_by_user
 from tcdebug.minifier.targets.backends import EAGER, INDUCTOR
@@ -45,13 +46,7 @@ AOT_COMPILE = Patch(
     "torch._inductor", "aot_compile", "no library of AOTInductor is seen", takes=("gm", "options")
 )
 AOT_LOAD = Patch("torch._export", "aot_load", AOT_COMPILE.purpose, takes=("so_path",))
-LOAD_FUNCTION = Patch(
-    "torch.compiler",
-    "load_compiled_function",
-    "code that was compiled before is not noticed",
-    takes=("file",),
-)
-PATCHES = (EXPORT, PACKAGE, LOAD, PACKAGE_PARTS, AOT_COMPILE, AOT_LOAD, LOAD_FUNCTION)
+PATCHES = (EXPORT, PACKAGE, LOAD, PACKAGE_PARTS, AOT_COMPILE, AOT_LOAD)
 
 ONLY_MODEL = "model"
 """The name of the only program of a package."""
@@ -101,12 +96,13 @@ def packages_replaced(stand_in: StandIn, log: EventLog) -> Iterator[None]:
     A package that was made before cannot be replaced; loading one is an event.
     """
     with contextlib.ExitStack() as patches:
+        patches.enter_context(aot_functions_replaced(log))
         packages = _Packages(stand_in, log, SavedCode(log))
         patches.callback(packages.saved.remove)
         patches.enter_context(patched(PACKAGE, packages.packaging, log))
         patches.enter_context(patched(AOT_COMPILE, packages.compiling, log))
         patched_when_imported(patches, PACKAGE_PARTS, packages.packaging_parts, log)
-        for load in (LOAD, AOT_LOAD, LOAD_FUNCTION):
+        for load in (LOAD, AOT_LOAD):
             patched_when_imported(patches, load, packages.loading, log)
         yield
 

@@ -53,7 +53,14 @@ class Identity(contextlib.nullcontext[None]):
 
         call._torchdynamo_orig_callable = function  # type: ignore[attr-defined]
         call.get_compiler_config = _no_config  # type: ignore[attr-defined]
+        call.aot_compile = functools.partial(self._aot_compile, function)  # type: ignore[attr-defined]
         return call
+
+    def _aot_compile(self, function: Callable[..., Any], example_inputs: Any) -> Any:
+        """Return what `aot_compile` of a compiled function returns; see `aot_functions`."""
+        from torch._dynamo import aot_compile  # noqa: PLC0415 - start-up time
+
+        return aot_compile.aot_compile_fullgraph(function, example_inputs, None, self)  # type: ignore[arg-type]
 
 
 def _no_config() -> None:

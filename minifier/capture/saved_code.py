@@ -2,7 +2,8 @@
 
 A script may save compiled code and load it again. If something else runs in place of that code, the
 file is empty, and loading it returns what runs instead. Code from any other file was compiled
-before, so no layer of it can be switched off: the event `code.loaded` names the file.
+before, so no layer of it can be switched off: the event `code.loaded` names the file, unless the
+script has just written it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +33,7 @@ class SavedCode:
     made: list[Path] = field(default_factory=list)
     """Files and folders that were made for a script that looks for them."""
     process: int = field(default_factory=os.getpid)
+    since: float = field(default_factory=time.time)
 
     def keep(
         self, file: Any, call: Callable[..., Any], name: str = "", *, folder: bool = False
@@ -52,9 +55,16 @@ class SavedCode:
     def find(self, file: Any, name: str = "") -> Callable[..., Any] | None:
         """Return what runs in place of the code in a file. None if this process did not save it."""
         call = self.kept(file, name)
-        if call is None:
+        if call is None and not self._is_new(file):
             self.log.emit(CodeLoaded(os.path.realpath(_name(file)) if _name(file) else ""))
         return call
+
+    def _is_new(self, file: Any) -> bool:
+        """Return whether a file was written since this object was made."""
+        try:
+            return os.stat(_name(file)).st_mtime > self.since
+        except OSError:
+            return False
 
     def kept(self, file: Any, name: str = "") -> Callable[..., Any] | None:
         """Return what this process keeps for a file that is not about to be loaded."""
@@ -106,7 +116,7 @@ def patched_when_imported(
 
 
 def _key(file: Any) -> Any:
-    return os.path.realpath(file) if isinstance(file, str | os.PathLike) else id(file)
+    return os.path.realpath(_name(file)) if _name(file) else id(file)
 
 
 def _name(file: Any) -> str:

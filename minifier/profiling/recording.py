@@ -55,16 +55,16 @@ class _CountedBackend:
     """A backend whose graphs count their calls."""
 
     count: StepCount
-    backend: Any
+    original: Any
 
     @property
     def compiler_name(self) -> str:
         """The name of the backend in torch's messages."""
-        name = getattr(self.backend, "compiler_name", None)
-        return str(name or getattr(self.backend, "__name__", self.backend))
+        name = getattr(self.original, "compiler_name", None)
+        return str(name or getattr(self.original, "__name__", self.original))
 
     def __call__(self, module: Any, inputs: Any) -> Callable[..., Any]:
-        compiled = torch._dynamo.lookup_backend(self.backend)(module, inputs)
+        compiled = torch._dynamo.lookup_backend(self.original)(module, inputs)
         frame = seams.compile_id().partition("/")[0]
 
         def counted(*values: Any) -> Any:

@@ -17,6 +17,10 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.run_events import ConfigSnapshot
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.units import is_of_program
+from tcdebug.minifier.capture.aot_functions import (
+    aot_functions_replaced,
+    aot_functions_unwatched,
+)
 from tcdebug.minifier.capture.capture import Capture
 from tcdebug.minifier.capture.entries import as_it_is, entries_replaced
 from tcdebug.minifier.capture.exports import (
@@ -117,6 +121,7 @@ def watch(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
     patches.callback(watcher.journal.close)
     patches.enter_context(traced(log))
     patches.enter_context(backward_watched(watcher.backward_failed, log))
+    patches.enter_context(aot_functions_unwatched(log))
     forced = job.backend
     if not forced:
         patches.enter_context(entries_watched(watcher, log))
@@ -144,6 +149,7 @@ def profile(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
     log = _with_settings(job, patches)
     patches.enter_context(traced(log))
     patches.enter_context(kernels_traceable(log))
+    patches.enter_context(aot_functions_unwatched(log))
     recording = patches.enter_context(recorded(Path(job.run_dir), log, job.steps))
     forced = job.backend
     patches.enter_context(
@@ -158,6 +164,7 @@ def capture(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
     output = Path(job.output) / (str(os.getpid()) if child else "")
     log = EventLog(Path(job.run_dir))
     script = _script(job, child)
+    patches.enter_context(aot_functions_replaced(log))
     recorder = Capture(output, log, job.backend, script, job.graph, job.standalone)
     patches.enter_context(compile_patched(recorder.wrap, log))
 
@@ -168,7 +175,9 @@ def values(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
         return
     from tcdebug.minifier.sessions.values import values_observed  # noqa: PLC0415 - start-up time
 
-    patches.enter_context(values_observed(job, _with_settings(job, patches)))
+    log = _with_settings(job, patches)
+    patches.enter_context(aot_functions_unwatched(log))
+    patches.enter_context(values_observed(job, log))
 
 
 MODES: Mapping[str, Mode] = {

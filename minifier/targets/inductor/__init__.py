@@ -17,6 +17,7 @@ from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.patching import Patch
 from tcdebug.minifier.cases.settings import described, set_back
 from tcdebug.minifier.targets.inductor import (
+    attention,
     autograd,
     codegen,
     fusion,
@@ -45,6 +46,7 @@ SEAMS: tuple[Seam, ...] = (
     options.given_options,
     passes.passes,
     autograd.decompositions_and_partition,
+    attention.attention,
     lowering.lowerings,
     fusion.fusions,
     codegen.kernels,
@@ -57,6 +59,7 @@ PATCHES: tuple[Patch, ...] = (
     *options.PATCHES,
     *passes.PATCHES,
     *autograd.PATCHES,
+    *attention.PATCHES,
     *lowering.PATCHES,
     *fusion.PATCHES,
     *codegen.PATCHES,

@@ -14,6 +14,7 @@ from torch._inductor.virtualized import V
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.patching import Patch, patched
+from tcdebug.minifier.targets.inductor.attention import CALLS_ATEN
 from tcdebug.minifier.targets.inductor.settings import LOWERING, asked
 
 SUBSYSTEM = Patch(
@@ -42,6 +43,8 @@ def lowerings(gate: Gate, log: EventLog) -> Iterator[None]:
             match subsystem:
                 case "lowerings":
                     node = V.current_node
+                    if CALLS_ATEN in node.meta:
+                        return True
                     return _is_optional(node) and not gate.allows(f"lower.{node.target}", node.name)
                 case "cudagraphs":
                     return not gate.allows("cudagraphs", gate.scope)

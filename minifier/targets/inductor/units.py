@@ -12,6 +12,7 @@ from tcdebug.compiler.gate.gated import FAMILY as PROGRAM
 from tcdebug.compiler.units import Unit
 from tcdebug.minifier.cases.layer_names import DECOMPOSITIONS
 from tcdebug.minifier.targets.autograd.units import AUTOGRAD_UNITS
+from tcdebug.minifier.targets.inductor.attention import ATTENTION
 from tcdebug.minifier.targets.inductor.autograd import CSE, RECOMPUTE, is_required
 from tcdebug.minifier.targets.inductor.kernel_shapes import SHAPES
 from tcdebug.minifier.targets.inductor.options import OWN_RANDOM
@@ -56,6 +57,8 @@ def units() -> Iterator[Unit]:
         yield Unit(f"config.{name}", f"torch._inductor.config.{name}; off: a conservative value")
     for op in sorted((o for o in lowering.lowerings if _is_builtin(o)), key=str):
         yield Unit(f"lower.{op}", f"generate loops for {op} instead of calling ATen")
+    for op in ATTENTION:
+        yield Unit(f"lower.{op}", f"use a template for {op}, with its score and mask function")
     for name in (*CODEGEN, *GPU):
         yield Unit(f"config.{name}", f"torch._inductor.config.{name}; off: a conservative value")
     for name, summary in FUSION.items():

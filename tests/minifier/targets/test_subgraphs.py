@@ -13,6 +13,7 @@ from torch._higher_order_ops.map import map as map_rows
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
 from torch._inductor import decomposition
+from torch._inductor.lowering import lowerings
 from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.functional import softplus
 from torch.utils.checkpoint import checkpoint
@@ -102,6 +103,22 @@ def test_a_fault_inside_a_subgraph_appears_only_with_its_unit_on(
         assert right(results, function, x)
     finally:
         decomposition.fast_random_decomps.cache_clear()
+
+
+def test_a_fault_inside_a_score_function_appears_only_with_the_attention_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def function(q: torch.Tensor) -> torch.Tensor:
+        return flex_attention(q, q, q, score_mod=lambda s, b, h, i, j: torch.tanh(s) + i - j)
+
+    monkeypatch.setitem(lowerings, aten.tanh.default, lowerings[aten.sin.default])
+    q = torch.randn(1, 2, 32, 16, generator=torch.Generator().manual_seed(0))
+    results, decisions = compiled(function, q)
+    assert not right(results, function, q)
+    assert [d.subject for d in decisions if d.unit == "lower.flex_attention"] == ["flex_attention"]
+    results, decisions = compiled(function, q, "lower.flex_attention")
+    assert right(results, function, q)
+    assert "lower.aten.tanh.default" not in {d.unit for d in decisions}
 
 
 @pytest.mark.slow
