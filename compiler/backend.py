@@ -49,7 +49,7 @@ def get_backend(
     inference_compiler: GraphCompiler | None = None,
     partition_fn: Callable[..., Any] | None = None,
 ) -> Callable[..., Any]:
-    """A backend for torch.compile(f, backend=...) with parts of the compiler replaced.
+    """Return a backend for torch.compile(f, backend=...) with parts of the compiler replaced.
 
     `custom_decompositions` (overload -> function) are added to the compiler's own, as units
     decompose.<operator>. A given compiler receives the ATen graphs of its direction and fake
@@ -99,7 +99,7 @@ def compile(
 
 
 def open_log(options: Options) -> EventLog:
-    """The log that the options ask for."""
+    """Return the log that the options ask for."""
     if not options.log:
         return EventLog(None)
     return process_log(options.run_dir, options.artifacts, os.getpid())

@@ -53,14 +53,14 @@ class Patch:
 
 
 def owner_of(patch: Patch) -> Any:
-    """The module or class that has the attribute. Raises ImportError or AttributeError."""
+    """Return the module or class that has the attribute. Raises ImportError or AttributeError."""
     module, _, name = patch.owner.partition(":")
     found = importlib.import_module(module)
     return functools.reduce(getattr, name.split("."), found) if name else found
 
 
 def misfit(patch: Patch) -> str:
-    """Why a patch does not fit the installed torch; empty if it fits. Changes nothing."""
+    """Return why a patch does not fit the installed torch; empty if it fits. Changes nothing."""
     try:
         owner = owner_of(patch)
     except Exception as problem:  # importing a module of torch can raise anything
@@ -158,12 +158,15 @@ def patched(patch: Patch, make: Make, log: EventLog, on: Any = None) -> Iterator
 
 
 def _version() -> str:
-    """The version of torch without its patch level."""
+    """Return the version of torch without its patch level."""
     return ".".join(version("torch").split(".")[:2])
 
 
 def _standing(made: Installed, original: Any) -> Any:
-    """The new value of an attribute. A function calls the original once the patch is undone."""
+    """Return the new value of an attribute.
+
+    A function calls the original once the patch is undone.
+    """
     if not inspect.isroutine(original):
         return made.replacement
 
@@ -177,16 +180,16 @@ def _standing(made: Installed, original: Any) -> Any:
 
 
 def _installed(attribute: Any) -> Installed | None:
-    """The patch that installed an attribute, if one did."""
+    """Return the patch that installed an attribute, if one did."""
     found = getattr(_plain(attribute), "__dict__", {}).get("tcdebug_installed")
     return found if isinstance(found, Installed) and found.standing is attribute else None
 
 
 def _static(owner: Any, name: str) -> Any:
-    """An attribute of an owner, without binding methods."""
+    """Return an attribute of an owner, without binding methods."""
     return inspect.getattr_static(owner, name)
 
 
 def _plain(attribute: Any) -> Any:
-    """The function of a static or class method; any other value unchanged."""
+    """Return the function of a static or class method; any other value unchanged."""
     return attribute.__func__ if isinstance(attribute, staticmethod | classmethod) else attribute

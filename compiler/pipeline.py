@@ -306,7 +306,7 @@ def compile_aten(module: fx.GraphModule, direction: str, this: Compile) -> Compi
 
 
 def _in_memory(schedule: Schedule, gate: Gate, *, observed: bool) -> Schedule:
-    """The schedule with results over dead buffers, and then with combo kernels.
+    """Return the schedule with results over dead buffers, and then with combo kernels.
 
     A tool that observes the values between kernels needs each kernel by itself.
     """
@@ -315,7 +315,7 @@ def _in_memory(schedule: Schedule, gate: Gate, *, observed: bool) -> Schedule:
 
 
 def write_kernels(schedule: Schedule, gate: Gate) -> dict[str, KernelSource]:
-    """The source of the kernels of a schedule for each type of device."""
+    """Return the source of the kernels of a schedule for each type of device."""
     buffers = schedule.graph.buffers()
     kernels: dict[str, list[Kernel]] = {}
     for kernel in schedule.kernels():
@@ -326,7 +326,7 @@ def write_kernels(schedule: Schedule, gate: Gate) -> dict[str, KernelSource]:
 def _captured(
     compiled: Compiled, schedule: Schedule, stages: Stages, direction: str, options: Options
 ) -> Compiled:
-    """The compiled graph behind CUDA graphs, or unchanged if it cannot be captured."""
+    """Return the compiled graph behind CUDA graphs, or unchanged if it cannot be captured."""
     reasons = obstacles(schedule)
     for reason in reasons:
         stages.log.emit(CudaGraphSkipped(reason))

@@ -24,7 +24,7 @@ class BadRegistration(TypeError):
 
 
 def register_lowering(operator: torch._ops.OpOverload) -> Callable[[Lowering], Lowering]:
-    """A decorator for a function that lowers an operator to loops; unit lower.<operator>.
+    """Return a decorator for a function that lowers an operator to loops; unit lower.<operator>.
 
     docs/writing-a-lowering.md describes its argument and result. Raises BadRegistration.
     """
@@ -40,7 +40,7 @@ def register_lowering(operator: torch._ops.OpOverload) -> Callable[[Lowering], L
 def register_decomposition(
     operator: torch._ops.OpOverload,
 ) -> Callable[[Decomposition], Decomposition]:
-    """A decorator for a decomposition of an operator; unit decompose.<operator>.
+    """Return a decorator for a decomposition of an operator; unit decompose.<operator>.
 
     The function takes and returns tensors as the operator does. It may return NotImplemented to
     leave the operator as it is. Raises BadRegistration.
@@ -55,7 +55,7 @@ def register_decomposition(
 
 
 def register_pass(stage: str = "passes") -> Callable[[Pass], Pass]:
-    """A decorator for a graph pass; unit <stage>.<name of the function>.
+    """Return a decorator for a graph pass; unit <stage>.<name of the function>.
 
     `stage` is "passes" (ATen operators) or "pregrad" (torch functions, before autograd). The pass
     runs after the existing ones. docs/writing-a-pass.md describes the contract. Raises

@@ -41,5 +41,5 @@ REGISTRY = Registry()
 
 
 def read_through(own: dict[Key, Entry], registered: dict[Key, Entry]) -> Mapping[Key, Entry]:
-    """A live, read-only view of a stage's own table together with the registered entries."""
+    """Return a live, read-only view of a stage's own table together with the registered entries."""
     return MappingProxyType(ChainMap(registered, own))

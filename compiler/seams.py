@@ -141,7 +141,7 @@ class Inference:
     _metadata: Any = field(default=None, init=False)
 
     def compile(self, graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
-        """The compiler to pass to AOTAutograd."""
+        """Return the compiler to pass to AOTAutograd."""
         self._compiled = self.compiler(graph, examples)
         context = TracingContext.try_get()
         self._metadata = None if context is None else context.fw_metadata
@@ -186,7 +186,7 @@ def _held(module: fx.GraphModule) -> Any:
 
 
 def _wrapper_names(made: Any, compiled: Any) -> tuple[str, ...] | None:
-    """The names of the wrappers, outermost first. None if they do not lead to the graph."""
+    """Return the names of the wrappers, outermost first. None if they do not lead to the graph."""
     names: list[str] = []
     while made is not compiled:
         if made is None or not hasattr(made, "__code__"):
@@ -215,7 +215,7 @@ def _marking(
 
 
 def _untraced(function: Callable[..., Any], reason: str) -> Callable[..., Any]:
-    """A callable whose frames Dynamo does not trace."""
+    """Return a callable whose frames Dynamo does not trace."""
     disable: Callable[..., Callable[..., Any]] = torch.compiler.disable
     return disable(function, reason=reason)
 
@@ -243,13 +243,13 @@ def report_strides(strides: Sequence[tuple[int, ...] | None]) -> None:
 
 
 def compile_id() -> str:
-    """The id of the current compile as torch writes it (0/0); empty outside of a compile."""
+    """Return the id of the current compile as torch writes it (0/0); empty outside of a compile."""
     current = CompileContext.current_compile_id()
     return "" if current is None else str(current)
 
 
 def recompile_reason() -> str:
-    """The guard whose failure caused the current capture; empty for a first capture."""
+    """Return the guard whose failure caused the current capture; empty for a first capture."""
     return str(get_metrics_context()._metrics.get("recompile_reason") or "")
 
 
@@ -304,7 +304,7 @@ def unbacked_bindings(node: fx.Node) -> Mapping[Any, tuple[tuple[str, Any], ...]
 
 
 def path_steps(path: Sequence[Any]) -> tuple[tuple[str, Any], ...]:
-    """A key path of torch as plain steps: ("call", name), ("item", i), ("divide", n).
+    """Return a key path of torch as plain steps: ("call", name), ("item", i), ("divide", n).
 
     Raises NotImplementedError for other kinds of key.
     """
@@ -323,12 +323,12 @@ def path_steps(path: Sequence[Any]) -> tuple[tuple[str, Any], ...]:
 
 
 def dispatches_to_cpu(value: torch.Tensor) -> bool:
-    """Whether a fake tensor is a strided tensor on the CPU."""
+    """Return whether a fake tensor is a strided tensor on the CPU."""
     return value.device.type == "cpu" and value.layout == torch.strided
 
 
 def is_strided(value: torch.Tensor) -> bool:
-    """Whether a fake tensor is strided and on a device with memory, not on meta."""
+    """Return whether a fake tensor is strided and on a device with memory, not on meta."""
     return value.layout == torch.strided and value.device.type != "meta"
 
 
@@ -345,7 +345,7 @@ def captured_sizes(module: fx.GraphModule) -> dict[str, int]:
 
 
 def cuda_capability() -> int:
-    """The compute capability of the current GPU, such as 90."""
+    """Return the compute capability of the current GPU, such as 90."""
     major, minor = torch.cuda.get_device_capability()
     return major * 10 + minor
 
@@ -373,13 +373,13 @@ def cuda_functions() -> dict[str, Callable[..., Any]]:
 
 
 def storage_id(value: torch.Tensor) -> int:
-    """An id of the storage of a tensor, valid while the storage lives."""
+    """Return an id of the storage of a tensor, valid while the storage lives."""
     identity: int = value.untyped_storage()._cdata
     return identity
 
 
 def storage_uses(identity: int) -> int:
-    """The reference count of a storage, which must still be alive."""
+    """Return the reference count of a storage, which must still be alive."""
     uses: int = torch._C._storage_Use_Count(identity)
     return uses
 

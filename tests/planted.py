@@ -18,7 +18,7 @@ import torch
 
 from tcdebug.compiler import decompose, pipeline
 from tcdebug.compiler.codegen.cpp.kernel import CppKernelWriter
-from tcdebug.compiler.codegen.wrapper import wrapper
+from tcdebug.compiler.codegen.wrapper import lifetimes, wrapper
 from tcdebug.compiler.ir.build import call, constant
 from tcdebug.compiler.ir.expr import Call, Expr, walk
 from tcdebug.compiler.ir.graph import Reduction
@@ -232,8 +232,8 @@ def _live_buffer(writer: wrapper.WrapperWriter, buffer: Any) -> str | None:
     here = next(k for k, names in enumerate(stores) if buffer.name in names)
     for names in stores[:here]:
         for name in names:
-            same = wrapper._layout(writer.buffers[name]) == wrapper._layout(buffer)
-            if same and writer.last_use.get(name, len(steps)) > here:
+            same = lifetimes.layout_of(writer.buffers[name]) == lifetimes.layout_of(buffer)
+            if same and writer.lives.last_use.get(name, len(steps)) > here:
                 return str(name)
     return None
 

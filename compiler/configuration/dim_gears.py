@@ -30,5 +30,5 @@ def set_dim_gears(tensor: torch.Tensor, gears: Mapping[int, Sequence[int]]) -> N
 
 
 def gears_of(tensors: Iterable[Any]) -> frozenset[int]:
-    """The gears that are set on the inputs of a call."""
+    """Return the gears that are set on the inputs of a call."""
     return frozenset(gear for t in tensors for gear in getattr(t, ATTRIBUTE, ()))

@@ -93,7 +93,7 @@ class Options:
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Options:
-        """The options that TCDEBUG_* variables set. Raises BadOption and BadToggle."""
+        """Return the options that TCDEBUG_* variables set. Raises BadOption and BadToggle."""
         env = os.environ if environ is None else environ
         given: dict[str, Any] = {}
         if off := env.get("TCDEBUG_OFF"):

@@ -24,7 +24,7 @@ class Overrides:
     partition_fn: Callable[..., tuple[fx.GraphModule, fx.GraphModule]] | None = None
 
     def compiler(self, direction: str) -> GraphCompiler | None:
-        """The replacement compiler of a direction: forward, backward or inference."""
+        """Return the replacement compiler of a direction: forward, backward or inference."""
         given = {
             "forward": self.fw_compiler,
             "backward": self.bw_compiler,

@@ -11,7 +11,10 @@ RUNS_KEPT = 20
 
 
 def runs_kept(environ: Mapping[str, str] | None = None) -> int:
-    """The number of healthy runs to keep: TCDEBUG_KEEP_RUNS, by default 20. Raises BadOption."""
+    """Return the number of healthy runs to keep: TCDEBUG_KEEP_RUNS, by default 20.
+
+    Raises BadOption.
+    """
     given = (os.environ if environ is None else environ).get("TCDEBUG_KEEP_RUNS") or str(RUNS_KEPT)
     if not given.isdecimal():
         raise BadOption(f"TCDEBUG_KEEP_RUNS must be a number of runs, not {given!r}")

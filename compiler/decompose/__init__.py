@@ -58,7 +58,7 @@ def _packet(name: str) -> Any:
 
 
 def unit(op: torch._ops.OpOverload) -> str:
-    """The unit of an operator's decomposition: decompose.aten.gelu.default."""
+    """Return the unit of an operator's decomposition: decompose.aten.gelu.default."""
     return f"decompose.{op}"
 
 

@@ -14,7 +14,7 @@ Tensor = torch.Tensor
 
 
 def _laid_out(out: Tensor, x: Tensor) -> Tensor:
-    """The result in eager's layout: row-major or channels last."""
+    """Return the result in eager's layout: row-major or channels last."""
     return out.contiguous(memory_format=seams.suggest_memory_format(x))
 
 

@@ -11,7 +11,7 @@ aten = torch.ops.aten
 
 
 def take(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """The elements at flat indices, contiguous even if `index` is not.
+    """Return the elements at flat indices, contiguous even if `index` is not.
 
     torch's decomposition reads the data of an index with one element.
     """
@@ -46,7 +46,7 @@ def masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) ->
 
 
 def dist(x: torch.Tensor, y: torch.Tensor, p: float = 2) -> Any:
-    """The p-norm of x - y over all elements."""
+    """Return the p-norm of x - y over all elements."""
     return aten.linalg_vector_norm.default(x - y, p)
 
 

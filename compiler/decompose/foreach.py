@@ -43,7 +43,7 @@ def _product(name: str) -> Callable[..., Any]:
 
 
 def _for_one(name: str, overload: str) -> Callable[..., Any]:
-    """The operator on one tensor."""
+    """Return the operator on one tensor."""
     if overload != "List" and name in ("maximum", "minimum"):  # ATen's take tensors only
         return aten.clamp_min if name == "maximum" else aten.clamp_max
     if name in ("addcdiv", "addcmul"):
@@ -53,7 +53,7 @@ def _for_one(name: str, overload: str) -> Callable[..., Any]:
 
 
 def _for_each(op: torch._ops.OpOverload, one: Callable[..., Any]) -> Callable[..., Any]:
-    """The operator on lists, as calls of the operator on one tensor."""
+    """Return the operator on lists, as calls of the operator on one tensor."""
     listed = [isinstance(argument.type, torch.ListType) for argument in op._schema.arguments]
 
     def decompose(*args: Any, **kwargs: Any) -> list[Any]:
@@ -69,7 +69,7 @@ def _for_each(op: torch._ops.OpOverload, one: Callable[..., Any]) -> Callable[..
 
 
 def _operators(name: str) -> Iterator[torch._ops.OpOverload]:
-    """The overloads that return new tensors; none if this torch has no such operator."""
+    """Yield the overloads that return new tensors; none if this torch has no such operator."""
     packet = getattr(aten, PREFIX + name, None)
     for overload in packet.overloads() if packet is not None else ():
         op = getattr(packet, overload)

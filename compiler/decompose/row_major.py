@@ -16,7 +16,7 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 def log_sigmoid_forward(x: torch.Tensor) -> Pair:
-    """The logarithm of the sigmoid, and the buffer that its backward reads."""
+    """Return the logarithm of the sigmoid, and the buffer that its backward reads."""
     op = aten.log_sigmoid_forward
     decomposed = seams.get_decompositions([op])[op.default]
     out, buffer = decomposed(x)

@@ -25,7 +25,7 @@ def std(
     correction: float | None = None,
     keepdim: bool = False,
 ) -> Any:
-    """The square root of the variance, rounded once. Only for floating-point dtypes."""
+    """Return the square root of the variance, rounded once. Only for floating-point dtypes."""
     if not x.is_floating_point():
         return NotImplemented
     variance = aten.var.correction(_wide(x), dims, correction=correction, keepdim=keepdim)
@@ -39,7 +39,7 @@ def std_mean(
     correction: float | None = None,
     keepdim: bool = False,
 ) -> Any:
-    """The standard deviation and the mean. Only for floating-point dtypes."""
+    """Return the standard deviation and the mean. Only for floating-point dtypes."""
     if not x.is_floating_point():
         return NotImplemented
     mean = aten.mean.dim(_wide(x), dims, keepdim).to(x.dtype)

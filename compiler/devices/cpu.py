@@ -38,17 +38,17 @@ class CppCodegen:
     def write(
         self, kernels: Sequence[Kernel], buffers: Mapping[str, Buffer], gate: Gate
     ) -> CppSource:
-        """The kernels as one translation unit."""
+        """Return the kernels as one translation unit."""
         return write_cpp(kernels, buffers, gate)
 
     def is_built(self, source: CppSource, options: Options) -> bool:
-        """Whether the shared object is in the cache."""
+        """Return whether the shared object is in the cache."""
         return is_built(source.text, find(options.compiler), options.cache_dir)
 
     def build(
         self, source: CppSource, launches: Sequence[Launch], stages: Stages, options: Options
     ) -> Mapping[str, Any]:
-        """The functions of the shared object, which is built unless it is in the cache."""
+        """Return the functions of the shared object, which is built unless it is in the cache."""
         toolchain = find(options.compiler)
         if not toolchain.vector_math:
             stages.log.emit(Fallback("scalar exp, log, sin", "the C library has no vector math"))

@@ -28,13 +28,13 @@ class TritonCodegen:
         prewarm.begin(Launcher, options.compiler, options.cache_dir)
 
     def refuses(self, node: LoopNode) -> str:
-        """Why a node cannot be written in Triton; empty if it can."""
+        """Return why a node cannot be written in Triton; empty if it can."""
         return unwritable(node)
 
     def write(
         self, kernels: Sequence[Kernel], buffers: Mapping[str, Buffer], gate: Gate
     ) -> TritonSource:
-        """The kernels as one Python module."""
+        """Return the kernels as one Python module."""
         return write_triton(kernels, buffers, gate)
 
     def is_built(self, source: TritonSource, options: Options) -> bool:
@@ -44,7 +44,7 @@ class TritonCodegen:
     def build(
         self, source: TritonSource, launches: Sequence[Launch], stages: Stages, options: Options
     ) -> Mapping[str, Any]:
-        """The kernels, each compiled for the most likely properties of its arguments."""
+        """Return the kernels, each compiled for the most likely properties of its arguments."""
         if options.autotune:
             source = tuned(source, options, stages.log)
         loaded = load_kernels(source.text, source.kernels, options, stages.log)

@@ -46,10 +46,10 @@ class Codegen(Protocol):
     def write(
         self, kernels: Sequence[Kernel], buffers: Mapping[str, Buffer], gate: Gate
     ) -> KernelSource:
-        """The source of the kernels of one graph on this type of device."""
+        """Return the source of the kernels of one graph on this type of device."""
 
     def is_built(self, source: Any, options: Options) -> bool:
-        """Whether `build` would take almost no time."""
+        """Return whether `build` would take almost no time."""
 
     def build(
         self, source: Any, launches: Sequence[Launch], stages: Stages, options: Options

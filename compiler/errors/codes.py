@@ -211,5 +211,5 @@ CODES = (
 
 
 def find(name: str) -> Code | None:
-    """The entry of a code, in any case of letters. None if there is no such code."""
+    """Return the entry of a code, in any case of letters. None if there is no such code."""
     return next((code for code in CODES if code.name == name.upper()), None)

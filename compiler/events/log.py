@@ -69,7 +69,7 @@ class EventLog:
         self._logger = event_logger(path, start).bind(**context)
 
     def bind(self, **context: Any) -> EventLog:
-        """The same log with more envelope fields on every event."""
+        """Return the same log with more envelope fields on every event."""
         bound = EventLog(None)
         bound.artifacts = self.artifacts
         bound.folder, bound._written = self.folder, self._written
@@ -109,7 +109,7 @@ class EventLog:
 
 @lru_cache(maxsize=8)
 def process_log(folder: Path | None, artifacts: bool, pid: int) -> EventLog:
-    """The log of this process, in the given folder or in a new run folder."""
+    """Return the log of this process, in the given folder or in a new run folder."""
     name = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] else "python"
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -131,7 +131,7 @@ def decoded(lines: Iterable[bytes], kind: type[Kind]) -> Iterator[Kind]:
 
 
 def event_fields(event: type[Event]) -> Mapping[str, Any]:
-    """The JSON Schema of the data of a kind of event."""
+    """Return the JSON Schema of the data of a kind of event."""
     schema = msgspec.json.schema(event)
     definition: Mapping[str, Any] = schema["$defs"][event.__name__]
     return definition

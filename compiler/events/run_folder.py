@@ -129,14 +129,14 @@ def finish(folder: Path, *, healthy: bool) -> None:
 
 
 def is_healthy(folder: Path) -> bool:
-    """Whether a run ended and found nothing: it is not marked, and holds no repro."""
+    """Return whether a run ended and found nothing: it is not marked, and holds no repro."""
     if (folder / KEEP).exists() or (folder / UNFINISHED).exists():
         return False
     return not any(True for pattern in REPROS for _ in folder.glob(pattern))
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process exists."""
+    """Return whether a process exists."""
     return Path(f"/proc/{pid}").exists()
 
 

@@ -44,7 +44,7 @@ class _LineFile:
 
 @lru_cache(maxsize=8)
 def _line_file(path: Path, pid: int) -> _LineFile:
-    """The open file of a path in this process. `pid` makes a forked child open its own."""
+    """Return the open file of a path in this process. `pid` makes a forked child open its own."""
     return _LineFile(path)
 
 
@@ -105,7 +105,10 @@ class _Envelope:
 
 
 def event_logger(path: Path, start_ns: int) -> EventLogger:
-    """A logger that appends to a file. `start_ns` is the start of the run, monotonic clock."""
+    """Return a logger that appends to a file.
+
+    `start_ns` is the start of the run, monotonic clock.
+    """
     logger: EventLogger = structlog.wrap_logger(
         _Sink(path),
         processors=[_Envelope(path, start_ns)],

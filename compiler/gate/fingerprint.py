@@ -10,7 +10,7 @@ from torch import fx
 
 
 def graph_id(graph: fx.Graph) -> str:
-    """The id of a graph: "g-" and twelve hex digits.
+    """Return the id of a graph: "g-" and twelve hex digits.
 
     It covers operators, arguments, shapes, strides, dtypes and devices, but not node names.
     """

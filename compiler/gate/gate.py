@@ -54,11 +54,11 @@ class Gate:
     """How often each (scope, unit, subject) was asked about."""
 
     def under(self, toggles: Toggles) -> Gate:
-        """A gate for another attempt at the same compile. Ordinals continue."""
+        """Return a gate for another attempt at the same compile. Ordinals continue."""
         return replace(self, toggles=toggles, decisions=[], _asked={})
 
     def scoped(self, scope: str) -> Gate:
-        """A gate for another graph of the same compile.
+        """Return a gate for another graph of the same compile.
 
         Both gates share counts and decisions. Site ids depend on the scope.
         """
@@ -101,5 +101,5 @@ class Gate:
 
 
 def site_id(*parts: str) -> str:
-    """A short, stable id of a place in a compile."""
+    """Return a short, stable id of a place in a compile."""
     return blake2b("\0".join(parts).encode(), digest_size=5).hexdigest()

@@ -76,7 +76,7 @@ class Supervision:
     )
 
     def current(self) -> PassSupervisor | None:
-        """The supervisor to which passes report now."""
+        """Return the supervisor to which passes report now."""
         return self.everywhere[-1] if self.everywhere else self.here.get()
 
     @contextlib.contextmanager
@@ -90,7 +90,7 @@ class Supervision:
 
     @contextlib.contextmanager
     def of_compile(self, supervisor: PassSupervisor) -> Iterator[None]:
-        """The same for passes of this thread that report to nobody else."""
+        """Return the same for passes of this thread that report to nobody else."""
         token = self.here.set(supervisor)
         try:
             yield
@@ -222,12 +222,12 @@ class GatedObject:
 
 
 def unit_of(function: Any) -> str:
-    """The unit of a gated pass; empty for any other."""
+    """Return the unit of a gated pass; empty for any other."""
     return str(getattr(function, UNIT, ""))
 
 
 def is_graph(value: Any) -> bool:
-    """Whether a value is a Graph, a GraphModule or an object with a `graph_module`."""
+    """Return whether a value is a Graph, a GraphModule or an object with a `graph_module`."""
     from torch import fx  # noqa: PLC0415 - this module does not import torch
 
     if isinstance(value, fx.Graph | fx.GraphModule):
@@ -236,14 +236,14 @@ def is_graph(value: Any) -> bool:
 
 
 def _name(function: Any) -> str:
-    """The name of a pass, also inside partials."""
+    """Return the name of a pass, also inside partials."""
     while isinstance(function, functools.partial):
         function = function.func
     return str(getattr(function, "__name__", "") or type(function).__name__)
 
 
 def _unchanged(function: Callable[..., Any], graph: Any) -> Any:
-    """What a pass returns if it changes nothing, according to its annotation."""
+    """Return what a pass returns if it changes nothing, according to its annotation."""
     while isinstance(function, functools.partial):
         function = function.func
     annotations = getattr(function, "__annotations__", None)

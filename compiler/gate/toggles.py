@@ -67,7 +67,7 @@ class Toggles:
         return replace(self, off=self.off | frozenset(off), sites=self.sites | frozenset(sites))
 
     def rules_out(self, unit: str) -> bool:
-        """Whether no decision of a unit can be allowed, so that none has to be prepared."""
+        """Return whether no decision of a unit can be allowed, so that none has to be prepared."""
         if any(belongs(unit, off) for off in self.off):
             return True
         return bool(self.only) and not any(belongs(unit, name) for name in self.only)
@@ -86,5 +86,5 @@ ALL = "all"
 
 
 def belongs(unit: str, name: str) -> bool:
-    """Whether a unit is `name` or lies below it."""
+    """Return whether a unit is `name` or lies below it."""
     return name == ALL or unit == name or unit.startswith(name + ".")

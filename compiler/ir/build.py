@@ -10,12 +10,12 @@ from tcdebug.compiler.ir.operations import result_dtype
 
 
 def call(name: str, *operands: Expr) -> Expr:
-    """An operation on operands. Raises UnsupportedOperands if their dtypes are wrong."""
+    """Return an operation on operands. Raises UnsupportedOperands if their dtypes are wrong."""
     return Call(result_dtype(name, [o.dtype for o in operands]), name, operands)
 
 
 def cast(value: Expr, dtype: torch.dtype) -> Expr:
-    """A conversion to a dtype. Returns the value if it has the dtype; folds constants."""
+    """Return a conversion to a dtype. Returns the value if it has the dtype; folds constants."""
     if value.dtype == dtype:
         return value
     if isinstance(value, Constant):
@@ -24,7 +24,7 @@ def cast(value: Expr, dtype: torch.dtype) -> Expr:
 
 
 def constant(dtype: torch.dtype, value: Number) -> Expr:
-    """A literal, rounded to the dtype as eager rounds it.
+    """Return a literal, rounded to the dtype as eager rounds it.
 
     Raises OverflowError if an integer does not fit.
     """
@@ -40,19 +40,19 @@ def constant(dtype: torch.dtype, value: Number) -> Expr:
 
 
 def index_value(value: Index) -> Expr:
-    """An index as int64 data."""
+    """Return an index as int64 data."""
     if value.constant is not None:
         return Constant(torch.int64, value.constant)
     return IndexValue(torch.int64, value)
 
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype of arithmetic on values of a dtype: float32 for bfloat16 and float16."""
+    """Return the dtype of arithmetic on values of a dtype: float32 for bfloat16 and float16."""
     return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
 
 
 def all_of(conditions: list[Expr]) -> Expr:
-    """The conjunction of conditions; true if there are none."""
+    """Return the conjunction of conditions; true if there are none."""
     result: Expr = Constant(torch.bool, True)
     for position, condition in enumerate(conditions):
         result = call("bitwise_and", result, condition) if position else condition

@@ -50,11 +50,11 @@ class Expr:
         return ()
 
     def with_operands(self, operands: tuple[Expr, ...]) -> Expr:
-        """The same operation on other operands."""
+        """Return the same operation on other operands."""
         return self
 
     def substitute(self, values: Mapping[Atom, Index]) -> Expr:
-        """The expression with index atoms replaced."""
+        """Return the expression with index atoms replaced."""
         known = values if isinstance(values, _Substitution) else _Substitution(values)
         return rewrite(self, lambda e: _substitute_index(e, known), known.done)
 
@@ -187,7 +187,7 @@ class Indirect(Atom):
 
 
 def indirect_atoms(index: Index) -> tuple[Indirect, ...]:
-    """The indirect indices that an index depends on, in a fixed order."""
+    """Return the indirect indices that an index depends on, in a fixed order."""
     found = [atom for atom in index.atoms if isinstance(atom, Indirect)]
     return tuple(sorted(found, key=lambda atom: atom.key))
 
@@ -221,7 +221,7 @@ def rewrite(
 def compute_in_order(
     expr: Expr, lookup: Callable[[Expr], Value | None], compute: Callable[[Expr], None]
 ) -> Value:
-    """The value of an expression. Parts without a value are computed, operands before users.
+    """Return the value of an expression. Parts without a value are computed, operands before users.
 
     `compute` must make `lookup` find the value. A guarded expression needs only its condition
     first; `compute` handles its two branches.
@@ -260,12 +260,12 @@ def walk(expr: Expr) -> Iterator[Expr]:
 
 
 def index_operands(node: Expr) -> tuple[Expr, ...]:
-    """The expressions inside the indirect indices of a node."""
+    """Return the expressions inside the indirect indices of a node."""
     return tuple([atom.expr for index in indices(node) for atom in indirect_atoms(index)])
 
 
 def indices(node: Expr) -> tuple[Index, ...]:
-    """The indices written in a node itself."""
+    """Return the indices written in a node itself."""
     if isinstance(node, Load):
         return node.index
     if isinstance(node, IndexValue):
@@ -274,7 +274,7 @@ def indices(node: Expr) -> tuple[Index, ...]:
 
 
 def loads(expr: Expr) -> Iterator[Load]:
-    """The distinct loads of an expression, including those inside indirect indices."""
+    """Return the distinct loads of an expression, including those inside indirect indices."""
     return (node for node in walk(expr) if isinstance(node, Load))
 
 

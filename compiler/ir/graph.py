@@ -57,7 +57,7 @@ class Buffer:
     device: torch.device = CPU
 
     def address(self, index: Sequence[Index]) -> Index:
-        """The offset of an element in memory, in elements."""
+        """Return the offset of an element in memory, in elements."""
         total = ZERO
         for where, stride in zip(index, self.stride, strict=True):
             total = total + where * stride
@@ -228,7 +228,7 @@ class Graph:
 
 
 def reads(node: Node) -> set[str]:
-    """The names of the values a node reads."""
+    """Return the names of the values a node reads."""
     if isinstance(node, Extern):
         return set(extern_refs(node))
     return elements_read(node) | ({node.into} if isinstance(node, Scatter) else set())
@@ -244,7 +244,7 @@ def elements_read(node: LoopNode) -> set[str]:
 
 
 def body_reads(body: Expr) -> set[str]:
-    """The names of the buffers and parameters that an expression reads."""
+    """Return the names of the buffers and parameters that an expression reads."""
     return {
         e.buffer if isinstance(e, Load) else e.name
         for e in walk(body)
@@ -253,7 +253,7 @@ def body_reads(body: Expr) -> set[str]:
 
 
 def extern_refs(node: Extern) -> list[str]:
-    """The names of the values that an extern call takes, in order."""
+    """Return the names of the values that an extern call takes, in order."""
     names: list[str] = []
 
     def collect(leaf: Any) -> Any:
@@ -266,7 +266,7 @@ def extern_refs(node: Extern) -> list[str]:
 
 
 def written(node: Node) -> tuple[str, ...]:
-    """The names of the values whose memory a node writes to, other than its own result."""
+    """Return the names of the values whose memory a node writes to, other than its own result."""
     if isinstance(node, Extern):
         return node.mutates
     return (node.into,) if isinstance(node, Pointwise) and node.into else ()
@@ -283,7 +283,7 @@ def memory_of(nodes: Iterable[Node]) -> dict[str, str]:
 
 
 def symbols_of(node: Node) -> set[Symbol]:
-    """The size symbols that must be known when a node runs."""
+    """Return the size symbols that must be known when a node runs."""
     found: set[Symbol] = set()
     for index in (*node.out.size, *node.out.stride) if node.out is not None else ():
         found |= index.symbols
@@ -304,12 +304,12 @@ def symbols_of(node: Node) -> set[Symbol]:
 
 
 def output_refs(graph: Graph) -> set[str]:
-    """The names of the values that a graph returns."""
+    """Return the names of the values that a graph returns."""
     return {o.name for o in graph.outputs if isinstance(o, Ref)}
 
 
 def without_dead_nodes(graph: Graph) -> Graph:
-    """The graph without nodes whose results are unused and that have no effect."""
+    """Return the graph without nodes whose results are unused and that have no effect."""
     needed, inputs = output_refs(graph), {spec.name for spec in graph.inputs}
     kept: list[Node] = []
     for node in reversed(graph.nodes):
@@ -323,12 +323,12 @@ def without_dead_nodes(graph: Graph) -> Graph:
 
 
 def map_arguments(value: Any, change: Callable[[Any], Any]) -> Any:
-    """A nested argument with `change` applied to its leaves."""
+    """Return a nested argument with `change` applied to its leaves."""
     return map_aggregate(value, change)
 
 
 def count_kinds(graph: Graph) -> dict[str, int]:
-    """How many nodes of each class a graph has."""
+    """Return how many nodes of each class a graph has."""
     counts = {"pointwise": 0, "reduction": 0, "scan": 0, "scatter": 0, "extern": 0}
     for node in graph.nodes:
         counts[type(node).__name__.lower()] += 1

@@ -15,7 +15,7 @@ measurements that speak against computing in sympy.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from math import gcd
 from typing import Union
@@ -27,6 +27,7 @@ from tcdebug.compiler.ir.polynomial import (
     long_division,
     multiply,
     ordered,
+    sum_text,
     without_zeros,
 )
 from tcdebug.compiler.ir.recombination import expand, recombine
@@ -54,10 +55,14 @@ class Atom:
         return isinstance(other, Atom) and type(self) is type(other) and self.key == other.key
 
     def __repr__(self) -> str:
-        return PYTHON.atom(self)
+        return self.text(repr)
+
+    def text(self, index_text: Callable[[Index], str]) -> str:
+        """This atom as an operand in Python, with `index_text` of the indices inside it."""
+        return self.key
 
     def children(self) -> tuple[Index, ...]:
-        """The indices that this atom is computed from."""
+        """Return the indices that this atom is computed from."""
         return ()
 
     @property
@@ -113,6 +118,9 @@ class Symbol(Atom):
         self.name = name
         self.lower = lower
 
+    def text(self, index_text: Callable[[Index], str]) -> str:
+        return self.name
+
     @property
     def symbols(self) -> frozenset[Symbol]:
         return frozenset({self})
@@ -131,6 +139,9 @@ class Axis(Atom):
         self.name = name
         self.size = size
 
+    def text(self, index_text: Callable[[Index], str]) -> str:
+        return self.name
+
     @property
     def axes(self) -> frozenset[Axis]:
         return frozenset({self})
@@ -148,6 +159,9 @@ class Quotient(Atom):
         super().__init__(f"({numerator.key})//({denominator.key})")
         self.numerator = numerator
         self.denominator = denominator
+
+    def text(self, index_text: Callable[[Index], str]) -> str:
+        return f"(({index_text(self.numerator)}) // ({index_text(self.denominator)}))"
 
     def children(self) -> tuple[Index, ...]:
         return (self.numerator, self.denominator)
@@ -198,6 +212,9 @@ class Remainder(Atom):
             self._expanded = add(self.numerator.expanded, taken, -1)
         return self._expanded
 
+    def text(self, index_text: Callable[[Index], str]) -> str:
+        return f"(({index_text(self.numerator)}) % ({index_text(self.denominator)}))"
+
     def children(self) -> tuple[Index, ...]:
         return (self.numerator, self.denominator)
 
@@ -218,6 +235,9 @@ class Extremum(Atom):
         self.kind = kind
         self.left = left
         self.right = right
+
+    def text(self, index_text: Callable[[Index], str]) -> str:
+        return f"{self.kind}({index_text(self.left)}, {index_text(self.right)})"
 
     def children(self) -> tuple[Index, ...]:
         return (self.left, self.right)
@@ -292,15 +312,19 @@ class Index:
     @cached_property
     def key(self) -> str:
         """A text that describes the index completely: two indices are equal iff their keys are."""
-        return render(self, _KEYS)
+        return sum_text(self.ordered, lambda atom: atom.key, str)
 
     @cached_property
     def expanded(self) -> Terms:
         """The terms with every remainder replaced by a difference."""
         return expand(self.terms)
 
+    @cached_property
+    def _text(self) -> str:
+        return sum_text(self.ordered, repr, str)
+
     def __repr__(self) -> str:
-        return _python(self)
+        return self._text
 
     # -- arithmetic -------------------------------------------------------------------------
 
@@ -385,7 +409,7 @@ class Index:
         return collected(result)
 
     def substitute(self, values: Mapping[Atom, Index]) -> Index:
-        """The index with atoms replaced, simplified again."""
+        """Return the index with atoms replaced, simplified again."""
         if not values or not self.terms:
             return self
         if not any(atom.mentions(values) for atom in self.direct_atoms):
@@ -417,7 +441,7 @@ ONE = Index({(): 1})
 
 
 def to_index(value: IndexLike) -> Index:
-    """An int or an atom as an `Index`."""
+    """Return an int or an atom as an `Index`."""
     if isinstance(value, Index):
         return value
     if isinstance(value, Atom):
@@ -426,7 +450,7 @@ def to_index(value: IndexLike) -> Index:
 
 
 def product(values: Iterable[Index]) -> Index:
-    """The product of indices; 1 if there are none."""
+    """Return the product of indices; 1 if there are none."""
     result = ONE
     for value in values:
         result = result * value
@@ -539,7 +563,7 @@ def divide(numerator: Index, denominator: Index) -> tuple[Index, Index]:
 
 
 def _shared_factor(rest: Index, denominator: Index) -> int:
-    """The greatest integer that divides every coefficient of both."""
+    """Return the greatest integer that divides every coefficient of both."""
     return gcd(*rest.terms.values(), *denominator.terms.values())
 
 
@@ -567,7 +591,7 @@ def _remainder_atom(numerator: Index, denominator: Index) -> Index:
 
 
 def extremum(kind: str, left: Index, right: Index) -> Index:
-    """The max or min of two indices, simplified if their order is known."""
+    """Return the max or min of two indices, simplified if their order is known."""
     if left.constant is not None and right.constant is not None:
         pick = max if kind == "max" else min
         return to_index(pick(left.constant, right.constant))
@@ -583,7 +607,7 @@ def extremum(kind: str, left: Index, right: Index) -> Index:
 
 
 def collected(terms: Terms) -> Index:
-    """The sum of terms, in canonical form."""
+    """Return the sum of terms, in canonical form."""
     if not any(isinstance(atom, Quotient | Remainder) for monomial in terms for atom in monomial):
         return Index(terms)
     return _recombined(frozenset(terms.items()))
@@ -592,57 +616,3 @@ def collected(terms: Terms) -> Index:
 @lru_cache(maxsize=8192)
 def _recombined(terms: frozenset[tuple[Product, int]]) -> Index:
     return Index(recombine(dict(terms)))
-
-
-# -- text ---------------------------------------------------------------------------------------
-
-
-class IndexText:
-    """Writes an index as Python. Subclasses in `codegen` write other languages."""
-
-    def atom(self, atom: Atom) -> str:
-        """An atom as an operand that needs no parentheses."""
-        match atom:
-            case Quotient():
-                return f"(({render(atom.numerator, self)}) // ({render(atom.denominator, self)}))"
-            case Remainder():
-                return f"(({render(atom.numerator, self)}) % ({render(atom.denominator, self)}))"
-            case Extremum():
-                left, right = render(atom.left, self), render(atom.right, self)
-                return f"{atom.kind}({left}, {right})"
-            case Axis() | Symbol():
-                return atom.name
-        return atom.key
-
-    def literal(self, value: int) -> str:
-        """An integer constant."""
-        return str(value)
-
-
-class _Keys(IndexText):
-    """Writes the key of an index, which includes the sizes of axes and the bounds of symbols."""
-
-    def atom(self, atom: Atom) -> str:
-        return atom.key
-
-
-PYTHON = IndexText()
-_KEYS = _Keys()
-
-
-def _term_texts(value: Index, text: IndexText) -> Iterator[str]:
-    for monomial, c in value.ordered:
-        factors = [text.atom(atom) for atom in monomial]
-        if c != 1 or not factors:
-            factors.append(text.literal(c))
-        yield "*".join(factors)
-
-
-def render(value: Index, text: IndexText = PYTHON) -> str:
-    """The index as an expression in the language of `text`."""
-    if not value.terms:
-        return text.literal(0)
-    return " + ".join(_term_texts(value, text)).replace("+ -", "- ")
-
-
-_python = lru_cache(maxsize=8192)(render)

@@ -116,7 +116,7 @@ def bind_sizes(buffer: Buffer, value: torch.Tensor, symbols: dict[Symbol, int]) 
 
 
 def run_extern(node: Extern, values: Mapping[str, Value], symbols: dict[Symbol, int]) -> Value:
-    """The result of an extern call. Adds the sizes that it binds to `symbols`."""
+    """Return the result of an extern call. Adds the sizes that it binds to `symbols`."""
 
     def resolve(leaf: Value) -> Value:
         if isinstance(leaf, Ref):
@@ -217,7 +217,7 @@ def scan(kind: str, values: torch.Tensor, kept: Sequence[int]) -> torch.Tensor:
 
 
 def evaluate_index(index: Index, symbols: Mapping[Symbol, int]) -> int:
-    """The value of an index that depends on size symbols only."""
+    """Return the value of an index that depends on size symbols only."""
     return int(_Grid((), symbols, {}).index(index))
 
 
@@ -239,7 +239,7 @@ class _Grid:
             self.points[axis] = torch.arange(size).reshape(dims)
 
     def index(self, index: Index, *, clamp: bool = False) -> torch.Tensor:
-        """The values of an index at all points."""
+        """Return the values of an index at all points."""
         total = torch.zeros((), dtype=torch.int64)
         for monomial, coefficient in index.terms.items():
             term = torch.tensor(coefficient)
@@ -279,7 +279,10 @@ class _Grid:
         return value
 
     def evaluate(self, expr: Expr, *, clamp: bool = False) -> torch.Tensor:
-        """The values of an expression at all points. `clamp` keeps loads inside their buffers."""
+        """Return the values of an expression at all points.
+
+        `clamp` keeps loads inside their buffers.
+        """
         memo: dict[str, torch.Tensor] = {}
 
         def value(node: Expr) -> torch.Tensor:

@@ -22,7 +22,7 @@ class Linear:
     start: int
 
     def at(self, point: int) -> int:
-        """The value at a point of the axis."""
+        """Return the value at a point of the axis."""
         return self.slope * point + self.start
 
 
@@ -34,7 +34,7 @@ class Changes(Exception):
 
 
 def truth(holds: Callable[[int], bool], low: int, high: int) -> bool:
-    """Whether a condition holds in a range in which it changes at most once.
+    """Return whether a condition holds in a range in which it changes at most once.
 
     Raises Changes if it does.
     """
@@ -58,7 +58,7 @@ COMPARISONS: dict[str, Callable[[int], bool]] = {
 
 
 def linear_parts(expr: Expr, axis: Axis) -> int | None:
-    """The number of parts of an axis on each of which an integer is linear.
+    """Return the number of parts of an axis on each of which an integer is linear.
 
     None if there are more than MANY, or if it is not linear.
     """
@@ -78,7 +78,7 @@ def linear_parts(expr: Expr, axis: Axis) -> int | None:
 
 
 def linear(expr: Expr, axis: Axis, low: int, high: int) -> Linear | None:
-    """An int64 or bool in a range of an axis; None if it may depend on anything else.
+    """Return an int64 or bool in a range of an axis; None if it may depend on anything else.
 
     Raises Changes if it is linear only in parts of the range.
     """
@@ -120,7 +120,7 @@ def _of_index(index: Index, axis: Axis) -> Linear | None:
 
 
 def _applied(expr: Call, of: list[Linear], low: int, high: int) -> Linear | None:
-    """An operation on linear operands."""
+    """Return an operation on linear operands."""
     if expr.name in COMPARISONS:
         difference = Linear(of[0].slope - of[1].slope, of[0].start - of[1].start)
         compare = COMPARISONS[expr.name]
@@ -159,5 +159,5 @@ def _applied(expr: Call, of: list[Linear], low: int, high: int) -> Linear | None
 
 
 def _quotient(number: int, divisor: int, *, floor: bool) -> int:
-    """A quotient by a positive number, rounded down or to zero."""
+    """Return a quotient by a positive number, rounded down or to zero."""
     return number // divisor if floor or number >= 0 else -(-number // divisor)

@@ -58,7 +58,7 @@ Among equal elements the last one wins. NaN wins over everything but a later NaN
 
 
 def gives_place(kind: str) -> bool:
-    """Whether the result of a reduction or scan is a position instead of a value."""
+    """Return whether the result of a reduction or scan is a position instead of a value."""
     return "arg" in kind
 
 
@@ -71,7 +71,7 @@ STORABLE = (*FLOATS, torch.bfloat16, torch.float16, *INTEGERS, torch.bool)
 
 
 def neutral(kind: str, dtype: torch.dtype) -> bool | int | float:
-    """The neutral element of a reduction of values of a dtype."""
+    """Return the neutral element of a reduction of values of a dtype."""
     if kind in ("sum", "prod"):
         return int(kind == "prod")
     smallest_wins = kind.endswith("min")
@@ -88,7 +88,7 @@ class UnsupportedOperands(TypeError):
 
 
 def result_dtype(name: str, operands: Sequence[torch.dtype]) -> torch.dtype:
-    """The result dtype of an operation other than a cast.
+    """Return the result dtype of an operation other than a cast.
 
     Raises UnsupportedOperands if the operation does not take these operands.
     """

@@ -180,7 +180,7 @@ def parse_graph(text: str, constants: Mapping[str, Any] | None = None) -> Graph:
 
 
 def _namespace(reader: _Reader) -> dict[str, Any]:
-    """The values of the names in a text, which are those in `printer.CONSTRUCTORS`."""
+    """Return the values of the names in a text, which are those in `printer.CONSTRUCTORS`."""
     return {
         **DTYPES,
         **EXPRESSIONS,

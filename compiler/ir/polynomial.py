@@ -6,7 +6,7 @@ its indices from these polynomials.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, TypeVar
 
 
@@ -29,7 +29,7 @@ def _key(factor: Keyed) -> str:
 
 
 def monomial_product(left: Monomial[F], right: Monomial[F]) -> Monomial[F]:
-    """The product of two monomials."""
+    """Return the product of two monomials."""
     if not left:
         return right
     if not right:
@@ -48,7 +48,7 @@ def monomial_quotient(monomial: Monomial[F], divisor: Monomial[F]) -> Monomial[F
 
 
 def without_zeros(terms: Polynomial[F]) -> dict[Monomial[F], int]:
-    """The terms whose coefficients are not zero."""
+    """Return the terms whose coefficients are not zero."""
     return {m: c for m, c in terms.items() if c}
 
 
@@ -71,7 +71,10 @@ def multiply(left: Polynomial[F], right: Polynomial[F]) -> dict[Monomial[F], int
 
 
 def ordered(terms: Iterable[tuple[Monomial[F], int]]) -> list[tuple[Monomial[F], int]]:
-    """The terms by falling degree, then by keys. The order depends only on the polynomial."""
+    """Return the terms by falling degree, then by keys.
+
+    The order depends only on the polynomial.
+    """
     return sorted(terms, key=lambda t: (-len(t[0]), tuple(f.key for f in t[0])))
 
 
@@ -122,3 +125,18 @@ def _divide_by_term(
         if r:
             rest[monomial] = r
     return quotient, rest
+
+
+def sum_text(
+    terms: Iterable[tuple[Monomial[F], int]],
+    factor_text: Callable[[F], str],
+    literal_text: Callable[[int], str],
+) -> str:
+    """Return a sum of terms as text, in the given order; the text of 0 if there are none."""
+    texts = []
+    for monomial, c in terms:
+        factors = [factor_text(factor) for factor in monomial]
+        if c != 1 or not factors:
+            factors.append(literal_text(c))
+        texts.append("*".join(factors))
+    return " + ".join(texts).replace("+ -", "- ") or literal_text(0)

@@ -44,7 +44,8 @@ from tcdebug.compiler.ir.graph import (
     Scan,
     Scatter,
 )
-from tcdebug.compiler.ir.index import Axis, Index, IndexText, Symbol, render
+from tcdebug.compiler.ir.index import Axis, Index, Symbol
+from tcdebug.compiler.ir.index_text import IndexText, render
 from tcdebug.compiler.ir.operations import OPERATIONS
 
 
@@ -86,7 +87,7 @@ def dtype_text(dtype: torch.dtype) -> str:
 
 
 def print_expr(expr: Expr, indent: str = "    ", index: Sequence[Index] | None = None) -> str:
-    """The body of a function that returns the expression, or (`index`, expression)."""
+    """Return the body of a function that returns the expression, or (`index`, expression)."""
     names: dict[str, str] = {}
     text = _Text(names)
     lines: list[str] = []
@@ -111,7 +112,7 @@ def print_expr(expr: Expr, indent: str = "    ", index: Sequence[Index] | None =
 
 
 def _index_text(index: Index, text: IndexText) -> str:
-    """An index as Python. Without indirect indices, the cached text of the index is used."""
+    """Return an index as Python. Without indirect indices, the cached text of the index is used."""
     return render(index, text) if indirect_atoms(index) else repr(index)
 
 
@@ -167,7 +168,7 @@ def _axes_text(axes: Sequence[Axis]) -> str:
 
 
 def print_loop(node: LoopNode, indent: str = "") -> str:
-    """A loop node as a decorated function."""
+    """Return a loop node as a decorated function."""
     axes = list(node.axes)
     arguments = [repr(node.name), _buffer_text(node.out), f"axes={_axes_text(node.axes)}"]
     kind = "pointwise"
@@ -200,7 +201,7 @@ def _identifier(name: str) -> str:
 
 
 def argument_text(value: Any, name_of: Callable[[Any], str]) -> str:
-    """An argument of an extern call. `name_of` writes the leaves that have no literal."""
+    """Return an argument of an extern call. `name_of` writes the leaves that have no literal."""
     match value:
         case Ref():
             return f"ref({value.name!r})"
@@ -241,7 +242,7 @@ def target_text(target: Any) -> str:
 
 
 def print_extern(node: Extern, indent: str = "") -> str:
-    """An extern call as a call of `extern`."""
+    """Return an extern call as a call of `extern`."""
     arguments = [repr(node.name), target_text(node.target)]
     arguments.append(f"args={argument_text(tuple(node.args), target_text)}")
     if node.kwargs:
@@ -295,14 +296,14 @@ def graph_symbols(graph: Graph) -> list[Symbol]:
 
 
 def _modules(graph: Graph) -> list[str]:
-    """The modules to import for the targets of extern calls, without torch and operator."""
+    """Return the modules to import for the targets of extern calls, without torch and operator."""
     targets = [target_text(n.target) for n in graph.nodes if isinstance(n, Extern)]
     named = {text.rpartition(".")[0] for text in targets if text.isascii() and "(" not in text}
     return sorted(m for m in named if m.partition(".")[0] not in ("", "torch", "operator"))
 
 
 def print_graph(graph: Graph, title: str = "") -> str:
-    """The graph as Python. `title` becomes a comment in the first line."""
+    """Return the graph as Python. `title` becomes a comment in the first line."""
     lines = [f"# {title}"] if title else []
     lines += [f"import {module}" for module in _modules(graph)]
     lines += [f"{s.name} = symbol({s.name!r}, lower={s.lower})" for s in graph_symbols(graph)]

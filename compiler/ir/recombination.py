@@ -41,7 +41,7 @@ F = TypeVar("F", bound=Divisible)
 
 
 def expand(terms: Polynomial[F]) -> Polynomial[F]:
-    """The terms with every remainder replaced by its `expanded` terms."""
+    """Return the terms with every remainder replaced by its `expanded` terms."""
     if not any(factor.expanded for monomial in terms for factor in monomial):
         return terms
     total: dict[Monomial[F], int] = {}
@@ -55,7 +55,7 @@ def expand(terms: Polynomial[F]) -> Polynomial[F]:
 
 
 def recombine(terms: Polynomial[F]) -> dict[Monomial[F], int]:
-    """The canonical form of terms."""
+    """Return the canonical form of terms."""
     rest, remainders = expand(terms), dict[Monomial[F], int]()
     for most in (-1, 0):
         seen: set[F] = set()
@@ -109,7 +109,7 @@ def _multipliers(expanded: Polynomial[F], terms: Polynomial[F], quotient: F) -> 
 def _choices(
     multiple: Polynomial[F], terms: Polynomial[F], quotient: F
 ) -> Iterator[tuple[int, bool, int, int]]:
-    """How often `multiple` can be subtracted from the terms so that one of them vanishes.
+    """Yield how often `multiple` can be subtracted from the terms so that one of them vanishes.
 
     The smallest choice is the best: it leaves the fewest terms, and removes the dividend rather
     than the quotient. An address `i * 100 + j` with i = k // 64 and j = k % 64 so keeps its form.

@@ -29,7 +29,7 @@ class Representable:
         self._known: dict[str, bool] = {}
 
     def holds(self, expr: Expr) -> bool:
-        """Whether the value of an expression is such a number."""
+        """Return whether the value of an expression is such a number."""
         stack = [expr]
         while stack:  # not recursive: a chain can be as long as the graph
             node = stack[-1]
@@ -82,7 +82,7 @@ class Representable:
         return rounded == value or math.isnan(value)
 
     def _keeps_as_sum(self, left: Expr, right: Expr) -> bool:
-        """Whether a sum or difference is a number of the type if both operands are."""
+        """Return whether a sum or difference is a number of the type if both operands are."""
         doubles = self.half == torch.bfloat16 and left.key == right.key
         return doubles or any(isinstance(e, Constant) and e.value == 0 for e in (left, right))
 

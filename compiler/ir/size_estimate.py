@@ -11,7 +11,7 @@ TYPICAL_SIZE = 128
 
 
 def estimate(index: Index, known: Mapping[str, int] | None = None) -> int:
-    """The estimated value of a size, with TYPICAL_SIZE for symbols not in `known`."""
+    """Return the estimated value of a size, with TYPICAL_SIZE for symbols not in `known`."""
     known = known or {}
     total = 0
     for monomial, coefficient in index.terms.items():

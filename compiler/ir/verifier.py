@@ -94,7 +94,7 @@ def _symbols_of_input(symbol: Symbol | None, buffer: Buffer | None) -> set[Symbo
 def verify_node(
     node: Node, buffers: Mapping[str, Buffer], defined: set[str], known: set[Symbol]
 ) -> Iterator[str]:
-    """The problems of one node, given the values and sizes defined before it."""
+    """Yield the problems of one node, given the values and sizes defined before it."""
     if isinstance(node, Extern):
         for name in (*extern_refs(node), *node.mutates):
             if name not in defined:

@@ -51,7 +51,7 @@ class Lowered:
 
 
 def location(node: fx.Node) -> Location | None:
-    """The line of the user's program that a node comes from, if it is known."""
+    """Return the line of the user's program that a node comes from, if it is known."""
     frames = FRAME.findall(node.meta.get("stack_trace") or "")
     if not frames:
         return None
@@ -60,7 +60,7 @@ def location(node: fx.Node) -> Location | None:
 
 
 def op_name(target: Any) -> str:
-    """The name of an operator in units: aten.add.Tensor."""
+    """Return the name of an operator in units: aten.add.Tensor."""
     if isinstance(target, torch._ops.OpOverload):
         return str(target)
     return getattr(target, "__name__", None) or str(target)
@@ -75,7 +75,7 @@ def lower_graph(module: fx.GraphModule, gate: Gate) -> Lowered:
 
 
 def _blamed(node: fx.Node, error: Exception) -> CompileError:
-    """A CompileError that names the unit of a failing lowering and its node."""
+    """Return a CompileError that names the unit of a failing lowering and its node."""
     message = f"{type(error).__name__}: {error}"
     return CompileError("lower", message, unit=f"lower.{op_name(node.target)}", node=node.name)
 
@@ -150,7 +150,7 @@ class _Lowerer:
         )
 
     def _buffer(self, name: str, value: torch.Tensor) -> Buffer | None:
-        """The buffer of a fake tensor; None if kernels cannot read it."""
+        """Return the buffer of a fake tensor; None if kernels cannot read it."""
         if not seams.is_strided(value) or value.is_conj() or value.is_neg():
             return None
         try:
@@ -235,7 +235,7 @@ class _Lowerer:
             self.names[node] = stored[0].buffer or node.name
 
     def _stored(self, site: Site, node: fx.Node, result: Any) -> tuple[Tensor, ...]:
-        """The results, in buffers with eager's strides."""
+        """Return the results, in buffers with eager's strides."""
         stored: list[Tensor] = []
         several = isinstance(result, tuple)
         for position, tensor in enumerate(result if several else (result,)):
@@ -346,7 +346,7 @@ class _Lowerer:
             self.memory.owner[node.name] = self.memory.owner.get(alias_of, alias_of)
 
     def _new_sizes(self, buffer: Buffer | None, bound: set[Symbol]) -> dict[Symbol, Path]:
-        """The sizes that appear first in a result, with paths to read them from it."""
+        """Return the sizes that appear first in a result, with paths to read them from it."""
         new: dict[Symbol, Path] = {}
         for dim, size in enumerate(buffer.size if buffer else ()):
             for symbol in size.symbols - self.known - bound - set(new):
@@ -356,7 +356,7 @@ class _Lowerer:
         return new
 
     def _new_number(self, value: Any) -> dict[Symbol, Path]:
-        """The symbol of a result that is a number, if it appears here first."""
+        """Return the symbol of a result that is a number, if it appears here first."""
         symbol = self.sizes.symbol(value) if isinstance(value, torch.SymInt) else None
         if symbol is None or symbol in self.known:
             return {}
@@ -364,7 +364,7 @@ class _Lowerer:
         return {symbol: ()}
 
     def _argument(self, value: Any) -> Any:
-        """An argument in the form that the wrapper passes: Ref, Index or plain Python."""
+        """Return an argument in the form that the wrapper passes: Ref, Index or plain Python."""
 
         def convert(node: fx.Node) -> Any:
             operand = self.values[node]
@@ -389,7 +389,7 @@ class _Lowerer:
         return tuple(names)
 
     def _shared_memory(self, node: fx.Node) -> str | None:
-        """The value whose memory the result of an extern call may share."""
+        """Return the value whose memory the result of an extern call may share."""
         if node.target is operator.getitem:
             return self.names[_operand(node)]
         if isinstance(node.target, torch._ops.OpOverload):
@@ -404,7 +404,7 @@ class _Lowerer:
 
 
 def _operand(node: fx.Node) -> fx.Node:
-    """The first argument of a node, which is a node."""
+    """Return the first argument of a node, which is a node."""
     operand = node.args[0]
     assert isinstance(operand, fx.Node)
     return operand
@@ -431,13 +431,13 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
 
 
 def _is_scalar(node: fx.Node) -> bool:
-    """Whether the value of a node is a number."""
+    """Return whether the value of a node is a number."""
     value = node.meta.get("val")
     return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool | int | float | bool)
 
 
 def _has_effect(node: fx.Node) -> bool:
-    """Whether a call must keep its order among other such calls."""
+    """Return whether a call must keep its order among other such calls."""
     target = node.target
     if isinstance(target, torch._ops.OpOverload):
         if target.namespace not in KNOWN_NAMESPACES:

@@ -23,12 +23,12 @@ Words = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def _words(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The lower and the upper 32-bit word."""
+    """Return the lower and the upper 32-bit word."""
     return x & WORD, (x >> 32) & WORD
 
 
 def philox4x32(counter: Words, key: tuple[torch.Tensor, torch.Tensor]) -> Words:
-    """The four random words of a counter and a key."""
+    """Return the four random words of a counter and a key."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(ROUNDS):

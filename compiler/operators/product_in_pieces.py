@@ -25,7 +25,7 @@ SCHEMA = (
 
 @cache
 def product_in_pieces() -> torch._ops.OpOverload:
-    """The operator for the first rows and columns of `left @ right + bias`, row-major.
+    """Return the operator for the first rows and columns of `left @ right + bias`, row-major.
 
     `bias` is broadcast over rows. The first call registers the operator with torch.
     """
@@ -34,7 +34,7 @@ def product_in_pieces() -> torch._ops.OpOverload:
 
 
 def rows_of_a_piece(right: torch.Tensor) -> int:
-    """How many rows of a product with this operand are computed at a time."""
+    """Return how many rows of a product with this operand are computed at a time."""
     return max(1, PIECE // (right.shape[1] * right.element_size() * ROWS)) * ROWS
 
 

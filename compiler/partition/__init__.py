@@ -31,7 +31,7 @@ Partition = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
 def partitioner(
     gate: Gate, memory_budget: float = 1.0, prepare: Callable[[fx.GraphModule], None] | None = None
 ) -> Partition:
-    """The `partition_fn` for AOTAutograd. For `memory_budget` see `Options`.
+    """Return the `partition_fn` for AOTAutograd. For `memory_budget` see `Options`.
 
     `prepare` may change the joint graph before it is partitioned.
     """
@@ -96,7 +96,7 @@ def _writes(node: fx.Node) -> bool:
 
 
 def _shared_with(node: fx.Node) -> set[fx.Node]:
-    """A tensor, and the tensors that it may be a view of."""
+    """Return a tensor, and the tensors that it may be a view of."""
     found: set[fx.Node] = set()
     left = [node] if isinstance(node.meta.get("val"), torch.Tensor) else []
     while left:

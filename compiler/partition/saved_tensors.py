@@ -64,7 +64,7 @@ def _results(module: fx.GraphModule) -> list[Any]:
 
 
 def _moved(old: Any, new: Any) -> bool:
-    """Whether `new` has different strides from `old`, and all of its strides are known."""
+    """Return whether `new` has different strides from `old`, and all of its strides are known."""
     if not isinstance(old, torch.Tensor) or not isinstance(new, torch.Tensor):
         return False
     if not seams.is_strided(old) or not seams.is_strided(new):
@@ -73,6 +73,6 @@ def _moved(old: Any, new: Any) -> bool:
 
 
 def _numbers(value: torch.Tensor) -> tuple[int, ...] | None:
-    """The strides of a tensor, None where one is symbolic."""
+    """Return the strides of a tensor, None where one is symbolic."""
     stride = tuple(value.stride())
     return stride if all(isinstance(n, int) for n in stride) else None

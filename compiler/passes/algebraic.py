@@ -39,7 +39,7 @@ def algebraic(graph: fx.Graph) -> bool:
 
 
 def _unchanged(node: fx.Node) -> fx.Node | None:
-    """The tensor that the value of a node equals, if there is one."""
+    """Return the tensor that the value of a node equals, if there is one."""
     operand = node.args[0] if node.args else None
     if not isinstance(operand, fx.Node):
         return None

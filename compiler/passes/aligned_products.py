@@ -70,7 +70,7 @@ def _operands(node: fx.Node) -> tuple[fx.Node, fx.Node]:
 
 
 def _large(node: fx.Node) -> bool:
-    """Whether the product is large enough to outweigh copies of its operands and result."""
+    """Return whether the product is large enough to outweigh copies of its operands and result."""
     left, right = (operand.meta["val"] for operand in _operands(node))
     numbers = (*left.shape, right.shape[1])
     if left.dtype not in HALVES or not all(isinstance(n, int) for n in numbers):
@@ -80,7 +80,10 @@ def _large(node: fx.Node) -> bool:
 
 
 def _is_transposed(operand: fx.Node) -> bool | None:
-    """Whether a matrix is column-major. None if neither its rows nor its columns are contiguous."""
+    """Return whether a matrix is column-major.
+
+    None if neither its rows nor its columns are contiguous.
+    """
     value = operand.meta.get("val")
     if not isinstance(value, torch.Tensor) or value.dim() != 2:
         return None
@@ -88,7 +91,7 @@ def _is_transposed(operand: fx.Node) -> bool | None:
 
 
 def _gaps(node: fx.Node) -> Gaps | None:
-    """The zeros to append. None if an operand has neither contiguous rows nor columns.
+    """Return the zeros to append. None if an operand has neither contiguous rows nor columns.
 
     A dimension needs padding only if it is the contiguous dimension of an operand or the result.
     """
@@ -108,7 +111,7 @@ def _gaps(node: fx.Node) -> Gaps | None:
 def _padded_operands(
     graph: fx.Graph, node: fx.Node, gaps: Gaps, padded: dict[tuple[fx.Node, int, int], fx.Node]
 ) -> list[fx.Node]:
-    """The bias, if any, and the operands of a product, padded with zeros."""
+    """Return the bias, if any, and the operands of a product, padded with zeros."""
     rows, depth, columns = gaps
     left, right = _operands(node)
     biases = [bias for bias in node.args[:-2] if isinstance(bias, fx.Node)]
@@ -142,7 +145,7 @@ def _padded_operand(
 
 
 def _padded_bias(graph: fx.Graph, bias: fx.Node, size: list[int], gaps: tuple[int, int]) -> fx.Node:
-    """A bias, padded in each dimension in which it is not broadcast."""
+    """Return a bias, padded in each dimension in which it is not broadcast."""
     shape = bias.meta["val"].shape
     ends = zip(reversed(shape), reversed(size), reversed(gaps), strict=False)
     pads = [pad for n, whole, gap in ends for pad in (0, gap if n == whole else 0)]
@@ -150,7 +153,7 @@ def _padded_bias(graph: fx.Graph, bias: fx.Node, size: list[int], gaps: tuple[in
 
 
 def _has_pieces(given: list[fx.Node]) -> bool:
-    """Whether a product has several pieces, and its bias is the same for each row."""
+    """Return whether a product has several pieces, and its bias is the same for each row."""
     *biases, left, right = (node.meta["val"] for node in given)
     return left.shape[0] > rows_of_a_piece(right) and all(bias.dim() < 2 for bias in biases)
 
@@ -163,7 +166,7 @@ def _in_pieces(graph: fx.Graph, node: fx.Node, given: list[fx.Node]) -> fx.Node:
 
 
 def _without_gaps(graph: fx.Graph, product: fx.Node, node: fx.Node, *, view: bool) -> fx.Node:
-    """The result without its padding. A view if `view`, otherwise a contiguous copy."""
+    """Return the result without its padding. A view if `view`, otherwise a contiguous copy."""
     rows, columns = (int(n) for n in node.meta["val"].shape)
     found = product
     if product.meta["val"].shape[0] != rows:
@@ -179,7 +182,7 @@ def _gap(size: int) -> int:
 
 
 def _call(graph: fx.Graph, target: Any, *args: Any) -> fx.Node:
-    """A new call with its fake result."""
+    """Return a new call with its fake result."""
     node = graph.call_function(target, args)
     values = [a.meta["val"] if isinstance(a, fx.Node) else a for a in args]
     node.meta["val"] = target(*values)

@@ -118,7 +118,7 @@ def _is_convolution(node: fx.Node) -> bool:
 
 
 def _follows(node: fx.Node) -> bool:
-    """Whether a node with a contiguous result can take channels-last operands instead."""
+    """Return whether a node with a contiguous result can take channels-last operands instead."""
     if node.op != "call_function" or "val" not in node.meta:
         return False
     tags = getattr(node.target, "tags", ())
@@ -132,12 +132,15 @@ def _follows(node: fx.Node) -> bool:
 
 
 def _laid_out(value: torch.Tensor, memory_format: torch.memory_format) -> bool:
-    """Whether a tensor has a memory format. Symbolic sizes are compared as text, without guards."""
+    """Return whether a tensor has a memory format.
+
+    Symbolic sizes are compared as text, without guards.
+    """
     return bool(_layout(value) == _layout(aten.clone.default(value, memory_format=memory_format)))
 
 
 def _copy(graph: fx.Graph, value: fx.Node, memory_format: torch.memory_format) -> fx.Node:
-    """A copy of a value in a layout, inserted right after the value."""
+    """Return a copy of a value in a layout, inserted right after the value."""
     with graph.inserting_after(_last_of_inputs(value)):
         node = graph.call_function(aten.clone.default, (value,), {"memory_format": memory_format})
     node.meta["val"] = aten.clone.default(value.meta["val"], memory_format=memory_format)
@@ -167,12 +170,12 @@ def _touched(plan: Plan, node: fx.Node) -> int:
 
 
 def _elements(value: torch.Tensor) -> int:
-    """The estimated number of elements of a tensor."""
+    """Return the estimated number of elements of a tensor."""
     return math.prod(n if isinstance(n, int) else UNKNOWN for n in value.shape)
 
 
 def _layout(result: Any) -> Any:
-    """The strides of the dimensions with more than one element, as text."""
+    """Return the strides of the dimensions with more than one element, as text."""
     if isinstance(result, tuple | list):
         return [_layout(part) for part in result]
     return [str(s) for n, s in zip(result.shape, result.stride(), strict=True) if str(n) != "1"]

@@ -41,7 +41,7 @@ def _key(node: fx.Node) -> Any:
 
 
 def _frozen(value: Any) -> Any:
-    """A hashable form in which 1, 1.0, True and -0.0 differ."""
+    """Return a hashable form in which 1, 1.0, True and -0.0 differ."""
     if isinstance(value, fx.Node):
         return value
     if isinstance(value, tuple | list):

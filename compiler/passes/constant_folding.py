@@ -56,7 +56,7 @@ def constant_folding(graph: fx.Graph) -> bool:
 
 
 def _constants(graph: fx.Graph) -> tuple[dict[fx.Node, None], set[fx.Node]]:
-    """The nodes that depend on no input, in order, and those of them that are costly."""
+    """Return the nodes that depend on no input, in order, and those of them that are costly."""
     known: dict[fx.Node, None] = {}
     costly: set[fx.Node] = set()
     kept = escaping(graph)
@@ -89,7 +89,7 @@ def _is_small(node: fx.Node) -> bool:
 
 
 def _computed(node: fx.Node, values: dict[fx.Node, torch.Tensor]) -> torch.Tensor:
-    """The value of a constant node, computed in eager."""
+    """Return the value of a constant node, computed in eager."""
     if node.op == "get_attr":
         value: Any = node.graph.owning_module
         for part in str(node.target).split("."):
@@ -110,7 +110,7 @@ def _once(value: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
 
 
 def _is_uniform(value: torch.Tensor) -> bool:
-    """Whether all elements have the same bits."""
+    """Return whether all elements have the same bits."""
     if value.numel() < FEWEST_UNIFORM or value.dtype.is_complex:
         return False
     elements = value.contiguous().view(torch.uint8).view(-1, value.dtype.itemsize)

@@ -32,7 +32,7 @@ def joined_pieces(graph: fx.Graph) -> bool:
 
 
 def _stands_for(source: fx.Node, node: fx.Node) -> bool:
-    """Whether every use of a node can use the source instead.
+    """Return whether every use of a node can use the source instead.
 
     A contiguous tensor allows every view that a non-contiguous one allows. Only operators that
     depend on strides, or that write, distinguish the two.
@@ -46,7 +46,7 @@ def _stands_for(source: fx.Node, node: fx.Node) -> bool:
 
 
 def _is_plain(value: torch.Tensor) -> bool:
-    """Whether a tensor is row-major. Compares sizes as text, without adding guards."""
+    """Return whether a tensor is row-major. Compares sizes as text, without adding guards."""
     if value.layout != torch.strided or value.device.type not in ("cpu", "cuda"):
         return False
     expected: Any = 1
@@ -58,7 +58,10 @@ def _is_plain(value: torch.Tensor) -> bool:
 
 
 def _joined(node: Any) -> tuple[list[fx.Node], int, list[int]] | None:
-    """The operands of a cat, its dimension, and their offsets. None if a size is symbolic."""
+    """Return the operands of a cat, its dimension, and their offsets.
+
+    None if a size is symbolic.
+    """
     if not isinstance(node, fx.Node) or node.target is not aten.cat.default:
         return None
     parts: Any = node.args[0]
@@ -75,7 +78,7 @@ def _joined(node: Any) -> tuple[list[fx.Node], int, list[int]] | None:
 
 
 def _piece(node: fx.Node) -> fx.Node | None:
-    """The operand of a cat that a slice, or a result of a split, extracts exactly."""
+    """Return the operand of a cat that a slice, or a result of a split, extracts exactly."""
     taken = _sliced(node) if node.target is aten.slice.Tensor else _split_off(node)
     found = _joined(taken[0]) if taken else None
     if taken is None or found is None:
@@ -105,7 +108,7 @@ def _sliced(node: fx.Node) -> tuple[Any, int, int, int] | None:
 
 
 def _split_off(node: fx.Node) -> tuple[Any, int, int, int] | None:
-    """The source, dimension, start and end of one result of a split."""
+    """Return the source, dimension, start and end of one result of a split."""
     split = node.args[0] if node.target is operator.getitem else None
     if not isinstance(split, fx.Node) or split.target not in SPLITS:
         return None
@@ -120,7 +123,7 @@ def _split_off(node: fx.Node) -> tuple[Any, int, int, int] | None:
 
 
 def _whole(node: fx.Node) -> fx.Node | None:
-    """The tensor of which a cat joins all pieces in order."""
+    """Return the tensor of which a cat joins all pieces in order."""
     found = _joined(node)
     if found is None:
         return None

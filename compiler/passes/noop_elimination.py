@@ -46,7 +46,10 @@ def noop_elimination(graph: fx.Graph) -> bool:
 
 
 def _same_order(node: fx.Node) -> bool:
-    """Whether elements keep their order. A permutation or slice of equal sizes may move them."""
+    """Return whether elements keep their order.
+
+    A permutation or slice of equal sizes may move them.
+    """
     if node.target is aten.permute.default:
         dims = node.args[1]
         return list(dims) == sorted(dims)  # type: ignore[arg-type] # a list of int

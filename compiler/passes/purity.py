@@ -25,7 +25,7 @@ The others may have any strides; see `partition/saved_tensors.py`.
 
 
 def is_pure(node: fx.Node) -> bool:
-    """Whether a call is deterministic and has no side effect."""
+    """Return whether a call is deterministic and has no side effect."""
     if node.op != "call_function":
         return False
     target = node.target
@@ -41,7 +41,7 @@ def is_pure(node: fx.Node) -> bool:
 
 
 def same_tensor(a: fx.Node, b: fx.Node) -> bool:
-    """Whether two nodes have tensors of the same dtype, device, size and strides."""
+    """Return whether two nodes have tensors of the same dtype, device, size and strides."""
     x, y = a.meta.get("val"), b.meta.get("val")
     if not isinstance(x, torch.Tensor) or not isinstance(y, torch.Tensor):
         return False
@@ -57,12 +57,15 @@ def same_tensor(a: fx.Node, b: fx.Node) -> bool:
 
 
 def same_numbers(a: tuple[object, ...], b: tuple[object, ...]) -> bool:
-    """Whether sizes are equal as text. Comparing symbolic sizes as numbers would add guards."""
+    """Return whether sizes are equal as text.
+
+    Comparing symbolic sizes as numbers would add guards.
+    """
     return len(a) == len(b) and all(str(x) == str(y) for x, y in zip(a, b, strict=True))
 
 
 def escaping(graph: fx.Graph) -> set[fx.Node]:
-    """The values whose memory outlives the graph or may be written to.
+    """Return the values whose memory outlives the graph or may be written to.
 
     These are the results and the tensors that they view, and operands of calls that may write. A
     replacement of one of them must not share memory with another value.
@@ -99,7 +102,7 @@ def _with_what_they_view(graph: fx.Graph, results: Iterable[fx.Node]) -> set[fx.
 
 
 def exposes(node: fx.Node) -> bool:
-    """Whether a call may write to its operands, or alias them without declaring it."""
+    """Return whether a call may write to its operands, or alias them without declaring it."""
     if node.op != "call_function" or node.target is operator.getitem:
         return False
     if not isinstance(node.target, torch._ops.OpOverload):
@@ -108,7 +111,7 @@ def exposes(node: fx.Node) -> bool:
 
 
 def may_alias(target: object) -> bool:
-    """Whether a result may share memory with an operand."""
+    """Return whether a result may share memory with an operand."""
     if not isinstance(target, torch._ops.OpOverload):
         return True
     returns = target._schema.returns

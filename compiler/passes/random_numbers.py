@@ -54,7 +54,7 @@ def _is_seed(node: fx.Node) -> bool:
 
 
 def _has_layout(node: fx.Node) -> bool:
-    """Whether the result is a real tensor that is contiguous in some order of dimensions."""
+    """Return whether the result is a real tensor that is contiguous in some order of dimensions."""
     value = node.meta["val"]
     if isinstance(value, tuple):
         value = value[0]
@@ -67,7 +67,7 @@ def _has_layout(node: fx.Node) -> bool:
 
 
 def _order(value: torch.Tensor) -> list[int]:
-    """The dimensions from the outermost in memory to the innermost; as given if symbolic."""
+    """Return the dimensions from the outermost in memory to the innermost; as given if symbolic."""
     dims = list(range(value.dim()))
     if all(isinstance(s, int) for s in value.stride()):
         dims.sort(key=lambda d: (-value.stride()[d], value.shape[d] == 1))
@@ -94,7 +94,7 @@ class _DrawWriter:
         self._seeds: dict[torch.device, fx.Node] = {}
 
     def call(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
-        """A new call with its fake result."""
+        """Return a new call with its fake result."""
         node = self.graph.call_function(target, args, kwargs)
         given, named = fx.node.map_arg((args, kwargs), lambda n: n.meta["val"])
         with self.value.fake_mode:  # type: ignore[attr-defined] # fake tensors have one
@@ -131,21 +131,21 @@ class _DrawWriter:
         return self.call(aten.permute.default, bits, inverse)
 
     def _size(self, length: Any, dim: int) -> Any:
-        """A size: an integer unchanged, a symbolic one as a node."""
+        """Return a size: an integer unchanged, a symbolic one as a node."""
         if isinstance(length, int):
             return length
         known = [n for n in self.at.all_input_nodes if str(n.meta.get("val")) == str(length)]
         return known[0] if known else self.call(aten.sym_size.int, self.at.args[0], dim)
 
     def whole(self, bits: fx.Node, digits: int, shift: int = 0) -> fx.Node:
-        """An integer from 0 to 2^digits - 1, in int32 if it fits."""
+        """Return an integer from 0 to 2^digits - 1, in int32 if it fits."""
         if shift:
             bits = self.call(aten.bitwise_right_shift.Tensor_Scalar, bits, shift)
         low = self.call(aten.bitwise_and.Scalar, bits, 2**digits - 1)
         return low if digits > 31 else self.cast(low, torch.int32)
 
     def cast(self, x: fx.Node, dtype: torch.dtype) -> fx.Node:
-        """A conversion; the node itself if it has the dtype."""
+        """Return a conversion; the node itself if it has the dtype."""
         if x.meta["val"].dtype == dtype:
             return x
         return self.call(aten._to_copy.default, x, dtype=dtype)
@@ -181,7 +181,7 @@ class _DrawWriter:
 
 
 def _form(packet: Any, operand: Any) -> Any:
-    """The overload of an operator for a second operand that is a tensor or a number."""
+    """Return the overload of an operator for a second operand that is a tensor or a number."""
     tensor = isinstance(operand, fx.Node) and isinstance(operand.meta["val"], torch.Tensor)
     return packet.Tensor if tensor else packet.Scalar
 
@@ -248,7 +248,7 @@ def _integers_like_from(w: _DrawWriter, x: Any, low: Any, high: Any, **kwargs: A
 
 
 def _bernoulli_trial(w: _DrawWriter, chance: Any) -> fx.Node:
-    """A Bernoulli trial per element: true with probability `chance`."""
+    """Return a Bernoulli trial per element: true with probability `chance`."""
     if isinstance(chance, fx.Node):
         dtype = _compute(chance.meta["val"].dtype)
         return w.call(aten.lt.Tensor, w.uniform(dtype), w.cast(chance, dtype))
@@ -260,7 +260,7 @@ def _bernoulli(w: _DrawWriter, x: Any, p: Any = None, **kwargs: Any) -> fx.Node:
 
 
 def _dropout(w: _DrawWriter, x: fx.Node, p: float, train: bool | None) -> tuple[fx.Node, fx.Node]:
-    """The elements of x that are kept, scaled, and the mask of those elements."""
+    """Return the elements of x that are kept, scaled, and the mask of those elements."""
     chance = 1.0 if train is False else 1.0 - p
     kept = _bernoulli_trial(w, chance)
     out = w.call(aten.mul.Tensor, x, kept)

@@ -40,7 +40,7 @@ def restride(graph: fx.Graph, node: fx.Node, value: Any, *, results: bool) -> No
 
 
 def _viewed(user: fx.Node) -> Any:
-    """The fake result of a view of its current operand; None if the view is impossible.
+    """Return the fake result of a view of its current operand; None if the view is impossible.
 
     Also None for symbolic sizes, because comparing them would add guards.
     """

@@ -46,7 +46,7 @@ def unfused_bias(graph: fx.Graph) -> bool:
 
 
 def on_gpu(node: fx.Node) -> bool:
-    """Whether the value of a node is a tensor on a GPU."""
+    """Return whether the value of a node is a tensor on a GPU."""
     value = node.meta.get("val")
     return isinstance(value, torch.Tensor) and value.device.type == "cuda"
 

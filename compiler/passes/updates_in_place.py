@@ -63,7 +63,7 @@ def _preceding(node: fx.Node) -> Iterator[fx.Node]:
 
 
 def _readers(value: fx.Node) -> Iterator[fx.Node]:
-    """The nodes that read the memory of a value, directly or through views."""
+    """Yield the nodes that read the memory of a value, directly or through views."""
     stack, seen = [value], {value}
     while stack:
         for user in stack.pop().users:
@@ -112,14 +112,14 @@ def _write_part(
 
 
 def _copied(source: object) -> object:
-    """The source of a copy; any other value unchanged."""
+    """Return the source of a copy; any other value unchanged."""
     if isinstance(source, fx.Node) and source.target is aten.copy.default:
         return source.args[1] if _same_view(source.args[0], source.args[1]) else source
     return source
 
 
 def _same_view(a: object, b: object) -> bool:
-    """Whether two values are the same, or the same view of the same memory."""
+    """Return whether two values are the same, or the same view of the same memory."""
     if not isinstance(a, fx.Node) or not isinstance(b, fx.Node) or a is b:
         return a is b or (not isinstance(a, fx.Node) and a == b)
     if a.target is not b.target or a.target not in VIEW_OF.values():

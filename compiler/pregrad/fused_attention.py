@@ -44,7 +44,7 @@ def _one_call(
     value: fx.Node,
     scale: float,
 ) -> fx.Node:
-    """The fused attention, with the layout of the node and NaN where the node has NaN."""
+    """Return the fused attention, with the layout of the node and NaN where the node has NaN."""
 
     def method(name: str, example: Any, *args: Any, **kwargs: Any) -> fx.Node:
         made = graph.call_method(name, args, kwargs)
@@ -71,7 +71,7 @@ def _called(node: Any, targets: tuple[Any, ...]) -> bool:
 
 
 def _operands(node: fx.Node, targets: tuple[Any, ...]) -> tuple[Any, Any] | None:
-    """The two positional operands of a call to one of these targets."""
+    """Return the two positional operands of a call to one of these targets."""
     if _called(node, targets) and len(node.args) == 2 and not node.kwargs:
         return node.args[0], node.args[1]
     return None
@@ -102,7 +102,7 @@ def _attention(node: fx.Node) -> tuple[fx.Node, fx.Node, fx.Node, float] | None:
 
 
 def _over_the_last(softmax: fx.Node) -> bool:
-    """Whether a softmax is over the last dimension and does not change the dtype."""
+    """Return whether a softmax is over the last dimension and does not change the dtype."""
     given = [*softmax.args[1:2], *(v for k, v in softmax.kwargs.items() if k == "dim")]
     rest = {k: v for k, v in softmax.kwargs.items() if k not in ("dim", "_stacklevel")}
     others = [*softmax.args[2:], *rest.values()]
@@ -131,7 +131,7 @@ def _supported(node: fx.Node, query: fx.Node, key: fx.Node, value: fx.Node) -> b
 
 
 def _swapped(graph: fx.Graph, key: fx.Node) -> fx.Node:
-    """The keys with their width as the last dimension."""
+    """Return the keys with their width as the last dimension."""
     if _called(key, TRANSPOSES) and isinstance(key.args[0], fx.Node):
         dims = {int(d) % 4 for d in key.args[1:]}  # type: ignore[arg-type] # numbers
         if dims == {2, 3}:

@@ -38,7 +38,7 @@ Rule = Callable[[fx.Node, Known], Interval | None]
 
 
 def intervals(graph: fx.Graph) -> dict[fx.Node, Interval]:
-    """The intervals of nodes that depend on no input, as far as the rules can tell.
+    """Return the intervals of nodes that depend on no input, as far as the rules can tell.
 
     Later writes to a tensor are not considered.
     """
@@ -58,12 +58,12 @@ def intervals(graph: fx.Graph) -> dict[fx.Node, Interval]:
 
 
 def is_view(node: fx.Node) -> bool:
-    """Whether a node that has an interval may share memory with its first argument."""
+    """Return whether a node that has an interval may share memory with its first argument."""
     return RULES.get(node.target) in (_same, _cast)
 
 
 def _holds(dtype: torch.dtype, number: Number) -> bool:
-    """Whether a dtype represents this number exactly."""
+    """Return whether a dtype represents this number exactly."""
     if dtype == torch.bool:
         return number in (0, 1)
     if dtype in INTEGERS:
@@ -97,14 +97,14 @@ def _converted(source: Interval, dtype: torch.dtype) -> Interval | None:
 
 
 def _truth(source: Interval) -> Interval:
-    """The interval of `x != 0`."""
+    """Return the interval of `x != 0`."""
     if source.low == source.high == 0:
         return Interval(0, 0)
     return Interval(int(source.low > 0 or source.high < 0), 1)
 
 
 def _bounds(argument: Any, known: Known) -> Interval | None:
-    """The interval of an argument: a tensor or a number. None for symbolic numbers."""
+    """Return the interval of an argument: a tensor or a number. None for symbolic numbers."""
     if isinstance(argument, fx.Node):
         return known.get(argument)
     if isinstance(argument, int | float) and math.isfinite(argument):
@@ -118,7 +118,7 @@ def _example(argument: Any) -> Any:
 
 
 def _operands(node: fx.Node, known: Known) -> tuple[Interval, Interval] | None:
-    """The intervals of both operands in their promoted dtype."""
+    """Return the intervals of both operands in their promoted dtype."""
     if len(node.args) != 2 or node.kwargs:
         return None
     bounds = [_bounds(argument, known) for argument in node.args]
@@ -130,7 +130,7 @@ def _operands(node: fx.Node, known: Known) -> tuple[Interval, Interval] | None:
 
 
 def _of_two(combined: Callable[[Interval, Interval], Interval]) -> Rule:
-    """The rule of an operator of two operands."""
+    """Return the rule of an operator of two operands."""
 
     def rule(node: fx.Node, known: Known) -> Interval | None:
         operands = _operands(node, known)
@@ -140,7 +140,7 @@ def _of_two(combined: Callable[[Interval, Interval], Interval]) -> Rule:
 
 
 def _at_corners(compute: Callable[[Number, Number], Number]) -> Rule:
-    """The rule of an operator whose extremes are at the extremes of its operands."""
+    """Return the rule of an operator whose extremes are at the extremes of its operands."""
 
     def combined(a: Interval, b: Interval) -> Interval:
         corners = [compute(x, y) for x in (a.low, a.high) for y in (b.low, b.high)]
@@ -150,12 +150,12 @@ def _at_corners(compute: Callable[[Number, Number], Number]) -> Rule:
 
 
 def _ordered(holds: Callable[[Number, Number], bool]) -> Rule:
-    """The rule of > and >=: [whether it always holds, whether it may hold]."""
+    """Return the rule of > and >=: [whether it always holds, whether it may hold]."""
     return _of_two(lambda a, b: Interval(int(holds(a.low, b.high)), int(holds(a.high, b.low))))
 
 
 def _flipped(holds: Callable[[Number, Number], bool]) -> Rule:
-    """The rule of < and <=, given > and >=."""
+    """Return the rule of < and <=, given > and >=."""
     return _of_two(lambda a, b: Interval(int(holds(b.low, a.high)), int(holds(b.high, a.low))))
 
 
@@ -170,7 +170,7 @@ def _unequal(a: Interval, b: Interval) -> Interval:
 
 
 def _bools(compute: Callable[[int, int], int]) -> Rule:
-    """The rule of `and` and `or` of bools. Bitwise operators of integers have no rule."""
+    """Return the rule of `and` and `or` of bools. Bitwise operators of integers have no rule."""
 
     def rule(node: fx.Node, known: Known) -> Interval | None:
         operands = _operands(node, known)
@@ -221,7 +221,7 @@ def _filled_with(number: int) -> Rule:
 
 
 def _filled_with_argument(place: int) -> Rule:
-    """The rule of an operator that fills its result with the argument at a position."""
+    """Return the rule of an operator that fills its result with the argument at a position."""
 
     def rule(node: fx.Node, known: Known) -> Interval | None:
         given = node.args[place] if len(node.args) > place else node.kwargs.get("fill_value")
@@ -231,7 +231,10 @@ def _filled_with_argument(place: int) -> Rule:
 
 
 def _arange(node: fx.Node, known: Known) -> Interval | None:
-    """The rule of an ascending arange of integers with a known start. The end may be symbolic."""
+    """Return the rule of an ascending arange of integers with a known start.
+
+    The end may be symbolic.
+    """
     if {"start", "end", "step"} & set(node.kwargs) or not 0 < len(node.args) < 4:
         return None
     start, end, step = (0, *node.args, 1) if len(node.args) == 1 else (*node.args, 1)[:3]
@@ -243,14 +246,14 @@ def _arange(node: fx.Node, known: Known) -> Interval | None:
 
 
 def _chosen(node: fx.Node, known: Known) -> Interval | None:
-    """The rule of where(condition, a, b)."""
+    """Return the rule of where(condition, a, b)."""
     if len(node.args) != 3 or node.kwargs:
         return None
     return _either(node, known, *node.args)
 
 
 def _masked_fill(node: fx.Node, known: Known) -> Interval | None:
-    """The rule of x.masked_fill(mask, value)."""
+    """Return the rule of x.masked_fill(mask, value)."""
     if len(node.args) != 3 or node.kwargs:
         return None
     source, mask, value = node.args
@@ -258,7 +261,7 @@ def _masked_fill(node: fx.Node, known: Known) -> Interval | None:
 
 
 def _either(node: fx.Node, known: Known, condition: Any, yes: Any, no: Any) -> Interval | None:
-    """The interval of one of two values, or of both if the condition may vary."""
+    """Return the interval of one of two values, or of both if the condition may vary."""
     bounds = _bounds(condition, known)
     truth = _truth(bounds) if bounds else Interval(0, 1)
     taken = [yes] * (truth.high == 1) + [no] * (truth.low == 0)

@@ -32,7 +32,7 @@ def redundant_casts(graph: fx.Graph) -> bool:
 
 
 def _target_dtype(node: fx.Node) -> torch.dtype | None:
-    """The dtype of a conversion; None if it has further arguments."""
+    """Return the dtype of a conversion; None if it has further arguments."""
     if node.kwargs:
         return None
     if node.target == "to" and len(node.args) == 2 and isinstance(node.args[1], torch.dtype):

@@ -63,7 +63,7 @@ def _example(node: Any) -> Any:
 
 
 def _masks_nothing(mask: fx.Node, known: Mapping[fx.Node, Interval]) -> bool:
-    """Whether a mask is all true or all zero, and stays so until attention reads it."""
+    """Return whether a mask is all true or all zero, and stays so until attention reads it."""
     value = _example(mask)
     nothing = Interval(1, 1) if value.dtype == torch.bool else Interval(0, 0)
     if known[mask] != nothing or value.requires_grad:
@@ -77,7 +77,7 @@ def _masks_nothing(mask: fx.Node, known: Mapping[fx.Node, Interval]) -> bool:
 
 
 def _only_read(node: fx.Node) -> bool:
-    """Whether nothing writes to the memory of a tensor. Unknown calls count as writes."""
+    """Return whether nothing writes to the memory of a tensor. Unknown calls count as writes."""
     for user in node.users:
         if user.op == "output" or user.target is ATTENTION or user.target in METADATA:
             continue
@@ -89,7 +89,7 @@ def _only_read(node: fx.Node) -> bool:
 
 
 def _supported(node: fx.Node, mask: fx.Node) -> bool:
-    """Whether removing a mask that masks nothing leaves the result the same."""
+    """Return whether removing a mask that masks nothing leaves the result the same."""
     result, value = _example(node), _example(mask)
     query, key, _ = operands = [_example(_argument(node, k, name)) for k, name in OPERANDS]
     # values without a fake mode belong to a finished vmap or torch.func.grad, or to a subclass
@@ -131,7 +131,7 @@ def _remove(graph: fx.Graph, node: fx.Node) -> bool:
 
 
 def _without_mask(node: fx.Node, dtype: torch.dtype) -> torch.Tensor:
-    """The fake result of attention without a mask, in the layout of the kernel used then."""
+    """Return the fake result of attention without a mask, in the layout of the kernel used then."""
     arguments = [_example(_argument(node, k, name)).to(dtype) for k, name in OPERANDS]
     options = {
         name: map_arg(_argument(node, k, name, default), _example)
@@ -141,7 +141,7 @@ def _without_mask(node: fx.Node, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _rearranged(node: fx.Node, value: torch.Tensor) -> list[tuple[fx.Node, torch.Tensor]] | None:
-    """The calls after which the new layout no longer matters, with their new fake results.
+    """Return the calls after which the new layout no longer matters, with their new fake results.
 
     None if another call depends on the layout, or if the result has several users.
     """
@@ -158,7 +158,7 @@ def _rearranged(node: fx.Node, value: torch.Tensor) -> list[tuple[fx.Node, torch
 
 
 def _equal(left: Sequence[int | torch.SymInt], right: Sequence[int | torch.SymInt]) -> bool:
-    """Whether sizes or strides are known to be equal. Adds no guard."""
+    """Return whether sizes or strides are known to be equal. Adds no guard."""
     if len(left) != len(right):
         return False
     return all(statically_known_true(x == y) for x, y in zip(left, right, strict=True))

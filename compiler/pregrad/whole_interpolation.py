@@ -47,7 +47,7 @@ class Interpolation(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        """The gradient of the input; the other arguments have none."""
+        """Return the gradient of the input; the other arguments have none."""
         mode, size, shape, options = ctx.call
         operator = OPERATORS[mode, len(shape)][1]
         with seams.below_autograd():
@@ -82,7 +82,7 @@ def whole_interpolation(graph: fx.Graph) -> bool:
 
 
 def _arguments(node: fx.Node) -> tuple[Any, ...] | None:
-    """The arguments of `Interpolation`; None if the interpolation is not supported."""
+    """Return the arguments of `Interpolation`; None if the interpolation is not supported."""
     names = ("input", "size", "scale_factor", "mode", "align_corners")
     given: dict[str, Any] = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
     extra = set(given) - set(names)

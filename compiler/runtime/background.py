@@ -49,7 +49,7 @@ class Background:
         return self._compiled(args)
 
     def _settled(self) -> bool:
-        """Whether the compiled graph is ready. Raises the exception of the build."""
+        """Return whether the compiled graph is ready. Raises the exception of the build."""
         if os.getpid() != self._pid and not self._future.done():
             self._pid, self._future = os.getpid(), Future()
             self._future.set_result(self._build())

@@ -63,7 +63,7 @@ class Binding:
             self._bind = library.tcd_bind
 
     def function(self, library: ctypes.CDLL, launch: Launch) -> Callable[..., int]:
-        """A function that runs the kernels of a launch. The library must never be unloaded.
+        """Return a function that runs the kernels of a launch. The library must never be unloaded.
 
         It returns 0, or the status of the first kernel that failed; see `raise_status`.
         """
@@ -90,12 +90,12 @@ class Binding:
 
 @lru_cache(maxsize=4)
 def binding_of(toolchain: Toolchain, cache_dir: Path) -> Binding:
-    """The binding of this process, shared by all graphs."""
+    """Return the binding of this process, shared by all graphs."""
     return Binding(toolchain, cache_dir)
 
 
 def by_types(library: ctypes.CDLL, launch: Launch) -> Callable[..., int]:
-    """A function that runs the kernels of a launch through ctypes."""
+    """Return a function that runs the kernels of a launch through ctypes."""
     types: dict[str, Any] = {"t": ctypes.c_void_p, "i": ctypes.c_int64, "n": ctypes.c_double}
     steps: list[tuple[Any, Sequence[int]]] = []
     for name, places in zip(launch.kernels, launch.places, strict=True):

@@ -43,7 +43,7 @@ class Built:
 
 
 def build(source: str, toolchain: Toolchain, cache_dir: Path, parts: Sequence[str] = ()) -> Built:
-    """The loaded shared object of a source, which is compiled unless it is in the cache.
+    """Return the loaded shared object of a source, which is compiled unless it is in the cache.
 
     `parts` are translation units that together define what the source defines. They are compiled
     side by side. Raises BuildError.
@@ -69,7 +69,7 @@ def build(source: str, toolchain: Toolchain, cache_dir: Path, parts: Sequence[st
 
 
 def is_built(source: str, toolchain: Toolchain, cache_dir: Path) -> bool:
-    """Whether the shared object of a source is in the cache."""
+    """Return whether the shared object of a source is in the cache."""
     return _path(toolchain.key(source), cache_dir).exists()
 
 
@@ -78,7 +78,7 @@ def _path(key: str, cache_dir: Path) -> Path:
 
 
 def _load(path: Path) -> ctypes.CDLL | None:
-    """The library; None if it does not exist or cannot be loaded."""
+    """Return the library; None if it does not exist or cannot be loaded."""
     if not path.exists():
         return None
     try:

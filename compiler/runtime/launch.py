@@ -35,7 +35,7 @@ def raise_status(status: int, *kernels: str) -> NoReturn:
 def laid_out(
     value: torch.Tensor, dtype: torch.dtype, size: Sequence[int], stride: Sequence[int]
 ) -> torch.Tensor:
-    """A tensor in the dtype and strides that kernels were written for, copied if necessary.
+    """Return a tensor in the dtype and strides that kernels were written for, copied if necessary.
 
     ATen's kernels do not always return the strides of their fake counterparts, and hooks on saved
     tensors may change the layout. Raises RuntimeError if the size differs, because then the
@@ -56,7 +56,7 @@ def laid_out(
 def load_wrapper(
     source: WrapperSource, kernels: Mapping[str, Any], name: str
 ) -> Callable[[list[Any]], Sequence[Any]]:
-    """The wrapper as a callable that takes its arguments in a list, which it empties.
+    """Return the wrapper as a callable that takes its arguments in a list, which it empties.
 
     Its `straight` form, if there is one, is offered to `seams` and loaded on demand.
     """
@@ -89,7 +89,7 @@ def load_wrapper(
 
 
 def on_device(function: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
-    """A wrapper that runs with `device` as the current GPU, which its launches require."""
+    """Return a wrapper that runs with `device` as the current GPU, which its launches require."""
     current, index = torch.cuda.current_device, device.index
 
     def run(*args: Any) -> Any:

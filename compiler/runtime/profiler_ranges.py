@@ -22,7 +22,7 @@ RUN = "run_"
 
 
 def graph_range(compiled: Function, compile_id: str, direction: str, graph_id: str) -> Function:
-    """A compiled graph, each call of which is a range of the profiler."""
+    """Return a compiled graph, each call of which is a range of the profiler."""
     label = f"{GRAPH} {compile_id or '?'} {direction} {graph_id}"
     ranged = _in_range(compiled, label)
     if straight := getattr(compiled, "straight", None):
@@ -31,7 +31,7 @@ def graph_range(compiled: Function, compile_id: str, direction: str, graph_id: s
 
 
 def kernel_ranges(functions: Mapping[str, Any], launches: Sequence[Launch]) -> dict[str, Function]:
-    """The functions of a wrapper that run kernels, each launch of which is a range.
+    """Return the functions of a wrapper that run kernels, each launch of which is a range.
 
     A launch of several kernels runs them one by one instead.
     """
@@ -52,7 +52,7 @@ def _in_range(function: Function, label: str) -> Function:
 
 
 def _one_by_one(launch: Launch, alone: Mapping[str, Function]) -> Function:
-    """The same as a launch of several kernels, with the same status."""
+    """Return the same as a launch of several kernels, with the same status."""
     steps = [
         (alone[f"{RUN}{name}"], places)
         for name, places in zip(launch.names, launch.places, strict=True)

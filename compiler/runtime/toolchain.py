@@ -66,15 +66,15 @@ class Toolchain:
         return replace(self, extra=(*self.extra, f"-I{folder}"))
 
     def command(self, source: Path, output: Path) -> list[str]:
-        """The command line that builds a shared object from a source file."""
+        """Return the command line that builds a shared object from a source file."""
         return [*self._compiling(), str(source), "-o", str(output), *self._libraries()]
 
     def object_command(self, source: Path, output: Path) -> list[str]:
-        """The command line that compiles a source file, without linking it."""
+        """Return the command line that compiles a source file, without linking it."""
         return [*self._compiling(), "-c", str(source), "-o", str(output)]
 
     def link_command(self, objects: Sequence[Path], output: Path) -> list[str]:
-        """The command line that links compiled files to a shared object."""
+        """Return the command line that links compiled files to a shared object."""
         names = (str(o) for o in objects)
         return [self.path, "-shared", "-fPIC", *names, "-o", str(output), *self._libraries()]
 
@@ -83,7 +83,10 @@ class Toolchain:
         return [self.path, *FLAGS, *_machine_flags(), *math, *self.extra]
 
     def _libraries(self) -> tuple[str, ...]:
-        """The libraries to link. Without C++'s, which kernels do not use, builds are 20% faster."""
+        """Return the libraries to link.
+
+        Without C++'s, which kernels do not use, builds are 20% faster.
+        """
         if not self.vector_math:
             return ("-lm",)
         if self.extra:
@@ -91,14 +94,14 @@ class Toolchain:
         return ("-nodefaultlibs", "-lmvec", "-lm", "-lgomp", "-lgcc", "-lc")
 
     def key(self, source: str) -> str:
-        """The content address of the shared object of a source."""
+        """Return the content address of the shared object of a source."""
         parts = (self.version, self.target, str(self.vector_math), *FLAGS, *_machine_flags())
         parts = (*parts, *self.extra, source)
         return blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
 
 
 def _machine_flags() -> tuple[str, ...]:
-    """The flags that depend on the architecture."""
+    """Return the flags that depend on the architecture."""
     if platform.machine() == "aarch64":
         return ("-mcpu=native",)
     if platform.machine() == "x86_64":
@@ -108,7 +111,7 @@ def _machine_flags() -> tuple[str, ...]:
 
 @lru_cache(maxsize=4)
 def find(compiler: str) -> Toolchain:
-    """The toolchain of a compiler, given by name or path. Raises NoCompiler."""
+    """Return the toolchain of a compiler, given by name or path. Raises NoCompiler."""
     path = shutil.which(compiler)
     if path is None:
         raise NoCompiler(
@@ -139,7 +142,7 @@ def _has_vector_math() -> bool:
 
 @lru_cache(maxsize=1)
 def _cpu() -> str:
-    """A text that determines what -march=native means."""
+    """Return a text that determines what -march=native means."""
     wanted = ("vendor_id", "cpu family", "model\t", "flags", "Features", "CPU part")
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

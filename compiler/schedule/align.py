@@ -41,14 +41,14 @@ class Loops:
 
 
 def loops_of(node: LoopNode) -> Loops:
-    """The loops of a single node."""
+    """Return the loops of a single node."""
     if isinstance(node, Pointwise):
         return Loops(node.axes, (), (node,))
     return Loops(node.axes, node.reduced, (node,))
 
 
 def align(first: Loops, second: Loops) -> Iterator[Loops]:
-    """The ways to write both groups over the same axes, the most direct one first.
+    """Yield the ways to write both groups over the same axes, the most direct one first.
 
     Each way computes the same values. The caller must check whether the groups can run in one loop
     nest.
@@ -64,7 +64,7 @@ def align(first: Loops, second: Loops) -> Iterator[Loops]:
 
 
 def _onto(host: Loops, guest: Loops, *, host_first: bool) -> Iterator[Loops]:
-    """The guest, which has no inner axes, written over the axes of the host."""
+    """Yield the guest, which has no inner axes, written over the axes of the host."""
     domain = product(a.size for a in guest.axes)
     levels = [host.axes] if not host.inner else [host.axes, host.outer]
     for level in levels:
@@ -149,7 +149,7 @@ def _single_axis(index: Index) -> Axis | None:
 def refine(
     left: Sequence[Axis], right: Sequence[Axis]
 ) -> tuple[tuple[Axis, ...], AxisMap, AxisMap] | None:
-    """The common refinement of two lists of axes, and both lists written in its axes.
+    """Return the common refinement of two lists of axes, and both lists written in its axes.
 
     Both visit their points in row-major order: (6,) and (2, 3) refine to (2, 3). Returns None if
     sizes do not divide, as for (4, 6) and (6, 4).
@@ -185,7 +185,7 @@ def refine(
 
 
 def _common_factor(a: Index, b: Index) -> tuple[Index | None, Index, Index]:
-    """The largest size that divides both, if it is one of them, and the rest of each."""
+    """Return the largest size that divides both, if it is one of them, and the rest of each."""
     if a == b:
         return a, ONE, ONE
     quotient = exact_quotient(a, b)
@@ -242,7 +242,7 @@ def _merge(
 def _moved(
     loops: Loops, mapping: AxisMap, outer: tuple[Axis, ...], inner: tuple[Axis, ...]
 ) -> tuple[LoopNode, ...]:
-    """The nodes rewritten over other axes."""
+    """Return the nodes rewritten over other axes."""
     values: dict[Atom, Index] = {axis: where for axis, where in mapping.items()}
     moved: list[LoopNode] = []
     for node in loops.nodes:

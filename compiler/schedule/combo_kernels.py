@@ -35,7 +35,7 @@ HELD = 64 << 20
 
 
 def with_combo_kernels(schedule: Schedule, gate: Gate) -> Schedule:
-    """The schedule with independent kernels next to each other, and marked as one combo."""
+    """Return the schedule with independent kernels next to each other, and marked as one combo."""
     if not any(kernel.device.type in DEVICES for kernel in schedule.kernels()):
         return schedule
     buffers, dependencies = schedule.graph.buffers(), _dependencies(schedule)
@@ -46,7 +46,7 @@ def with_combo_kernels(schedule: Schedule, gate: Gate) -> Schedule:
 
 
 def _dependencies(schedule: Schedule) -> Dependencies:
-    """The dependencies of the steps. Memory that a kernel takes over counts as written."""
+    """Return the dependencies of the steps. Memory that a kernel takes over counts as written."""
     nodes: list[Node] = []
     for step in schedule.steps:
         nodes += [step] if isinstance(step, Extern) else step.nodes
@@ -69,7 +69,7 @@ def _runs(steps: Sequence[Step]) -> Iterator[list[Step]]:
 def _with_combos(
     run: list[Step], dependencies: Dependencies, buffers: Mapping[str, Buffer], gate: Gate
 ) -> list[Step]:
-    """The steps in an order in which they can run, those of a combo next to each other.
+    """Return the steps in an order in which they can run, those of a combo next to each other.
 
     A step that depends on others of the run has a higher level than they have.
     """
@@ -127,7 +127,7 @@ def _combos(
 
 
 def _is_small(kernel: Kernel, buffers: Mapping[str, Buffer]) -> bool:
-    """Whether a kernel may be in a combo: its sizes are known, and it is not a large one."""
+    """Return whether a kernel may be in a combo: its sizes are known, and it is not a large one."""
     if kernel.device.type not in DEVICES or kernel.template is not None:
         return False
     if any(isinstance(node, Scatter) for node in kernel.nodes):

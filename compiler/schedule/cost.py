@@ -26,7 +26,7 @@ MEDIUM = frozenset(("div", "sqrt", "rsqrt"))
 
 
 def arithmetic(expr: Expr) -> int:
-    """The cost of computing an expression once, in operations.
+    """Return the cost of computing an expression once, in operations.
 
     A conversion to a half type or back costs 1, a rounding 2, a division 3, a function 8.
     """
@@ -42,15 +42,15 @@ def _weight(node: Expr) -> int:
 
 
 def load_count(expr: Expr) -> int:
-    """The number of distinct elements that an expression reads."""
+    """Return the number of distinct elements that an expression reads."""
     return sum(isinstance(node, Load) for node in walk(expr))
 
 
 def itemsize(dtype: torch.dtype) -> int:
-    """The size of an element in bytes."""
+    """Return the size of an element in bytes."""
     return dtype.itemsize
 
 
 def bytes_of(buffer: Buffer) -> int:
-    """The estimated size of a buffer in bytes."""
+    """Return the estimated size of a buffer in bytes."""
     return estimate(buffer.numel) * itemsize(buffer.dtype)

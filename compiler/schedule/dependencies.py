@@ -70,15 +70,15 @@ class Dependencies:
         self._ancestors = ancestors
 
     def groups_before(self, key: int) -> set[int]:
-        """The groups that a group directly depends on."""
+        """Return the groups that a group directly depends on."""
         return {self._key[b] for b in self._before[key]} - {key}
 
     def key_of(self, name: str) -> int:
-        """The group that a node is in."""
+        """Return the group that a node is in."""
         return self._key[self.position[name]]
 
     def reaches(self, first: int, second: int) -> bool:
-        """Whether `second` depends on `first`, directly or not."""
+        """Return whether `second` depends on `first`, directly or not."""
         return bool(self._ancestors[second] >> first & 1)
 
     def blocked(self, first: int, second: int) -> bool:
@@ -119,7 +119,7 @@ class Dependencies:
         self._ancestors[first] = above
 
     def _topological(self) -> list[int]:
-        """The group keys in a topological order that prefers earlier nodes."""
+        """Return the group keys in a topological order that prefers earlier nodes."""
         keys = sorted(set(self._key))
         waiting = {k: self.groups_before(k) for k in keys}
         after: dict[int, list[int]] = {k: [] for k in keys}
@@ -149,7 +149,7 @@ class Dependencies:
 
 
 def between_steps(schedule: Schedule) -> Dependencies:
-    """The dependencies between the steps of a schedule."""
+    """Return the dependencies between the steps of a schedule."""
     dependencies = Dependencies(schedule.graph)
     for kernel in schedule.kernels():
         first = dependencies.key_of(kernel.nodes[0].name)

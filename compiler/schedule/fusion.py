@@ -171,7 +171,7 @@ class Fusion:
 
 
 def linked(first: Group, second: Group) -> bool:
-    """Whether the second group reads a buffer that the first fills."""
+    """Return whether the second group reads a buffer that the first fills."""
     return any(first.names & reads(n) for n in second.loops.nodes)
 
 
@@ -190,7 +190,10 @@ def meets(loops: Loops, names: set[str]) -> bool:
 
 
 def scans_beside_inner_loops(first: Loops, second: Loops) -> bool:
-    """Whether a scan would share inner loops. Another sweep could not read the scan's states."""
+    """Return whether a scan would share inner loops.
+
+    Another sweep could not read the scan's states.
+    """
     nodes = (*first.nodes, *second.nodes)
     return bool(first.inner and second.inner) and any(isinstance(n, Scan) for n in nodes)
 
@@ -208,7 +211,7 @@ def legal(loops: Loops, memory: Mapping[str, str]) -> bool:
 def overwritten_read(
     loops: Loops, memory: Mapping[str, str]
 ) -> tuple[LoopNode, LoopNode, Load] | None:
-    """The first (writer, reader, load) that may read memory after the kernel overwrote it.
+    """Return the first (writer, reader, load) that may read memory after the kernel overwrote it.
 
     A kernel may read the element that it is about to overwrite: sweeps that read it come first
     (codegen/kernels/sweeps.py).
@@ -228,7 +231,7 @@ def overwritten_read(
 
 
 def illegal_read(loops: Loops) -> tuple[LoopNode, LoopNode, Load] | None:
-    """The first (producer, reader, load) that reads a node of the group at another point."""
+    """Return the first (producer, reader, load) that reads a node of the group at another point."""
     made: dict[str, LoopNode] = {}
     for node in loops.nodes:
         for load in loads(node.body):
@@ -249,7 +252,10 @@ def _visible(loops: Loops, producer: LoopNode, reader: LoopNode) -> bool:
 
 
 def pays(loops: Loops) -> bool:
-    """Whether fusion pays. Several sweeps over one long row are no faster than several kernels."""
+    """Return whether fusion pays.
+
+    Several sweeps over one long row are no faster than several kernels.
+    """
     if not loops.inner or estimate(product(a.size for a in loops.outer)) > 1:
         return True
     return sweeps(loops) == 1 or estimate(product(a.size for a in loops.inner)) <= ROW_IN_CACHE
@@ -265,7 +271,7 @@ def readers_of(graph: Graph) -> dict[str, set[str]]:
 
 
 def crosses(loops: Loops, buffers: Mapping[str, Buffer], readers: Mapping[str, set[str]]) -> bool:
-    """Whether a kernel on a CPU reads its operands along one axis and stores along another.
+    """Return whether a kernel on a CPU reads its operands along one axis and stores along another.
 
     Either the loads or the stores of a vector would touch a cache line for each element. A kernel
     without reductions transposes blocks of what it reads, and one that reduces short rows
@@ -296,7 +302,7 @@ def _runs_along(address: Index, loops: Loops) -> set[Axis]:
 
 
 def sweeps(loops: Loops) -> int:
-    """The number of times that the kernel loops over the inner axes."""
+    """Return the number of times that the kernel loops over the inner axes."""
     return 1 + max(sweep_numbers(loops).values(), default=0)
 
 

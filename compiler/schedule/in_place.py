@@ -40,7 +40,7 @@ FRESH = frozenset(
 
 
 def in_place(schedule: Schedule, gate: Gate) -> Schedule:
-    """The schedule with results stored over buffers that are dead after the same kernel."""
+    """Return the schedule with results stored over buffers that are dead after the same kernel."""
     graph, steps = schedule.graph, schedule.steps
     memory, buffers = memory_of(graph.nodes), graph.buffers()
     last = _last_reads(graph, steps, memory)
@@ -114,7 +114,7 @@ def _made_of(node: LoopNode, kernel: Kernel) -> set[str]:
 
 
 def _fits(node: Pointwise, kernel: Kernel, name: str, old: Buffer) -> bool:
-    """Whether a node can be stored in this memory.
+    """Return whether a node can be stored in this memory.
 
     In a kernel with inner loops, the store must wait for all other readers of the memory
     (codegen/kernels/sweeps.py), which is impossible if other nodes read the node's value there.

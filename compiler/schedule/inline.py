@@ -49,7 +49,7 @@ LARGEST_BODY = 300
 
 
 def inline_producers(graph: Graph, gate: Gate) -> Graph:
-    """The graph with producers computed inside their consumers where that pays."""
+    """Return the graph with producers computed inside their consumers where that pays."""
     nodes: dict[str, Node] = {node.name: node for node in graph.nodes}
     position = {name: k for k, name in enumerate(nodes)}
     users: dict[str, list[str]] = {}
@@ -108,7 +108,7 @@ def _next_writes(graph: Graph, position: Mapping[str, int]) -> dict[str, int]:
 
 
 def overwrites_unread(node: LoopNode, memory: Mapping[str, str]) -> bool:
-    """Whether a node may overwrite an element before it has read it."""
+    """Return whether a node may overwrite an element before it has read it."""
     return any(
         memory.get(load.buffer, load.buffer) == target
         and (load.buffer != target or load.index != node.index)
@@ -118,13 +118,13 @@ def overwrites_unread(node: LoopNode, memory: Mapping[str, str]) -> bool:
 
 
 def plain(node: Pointwise) -> bool:
-    """Whether the index of a node consists of its axes, as lowering makes it."""
+    """Return whether the index of a node consists of its axes, as lowering makes it."""
     axes = {i for i in node.index if i.constant is None}
     return axes == {to_index(a) for a in node.axes}
 
 
 def too_expensive(producer: Pointwise, consumers: Sequence[Node], in_memory: bool) -> str:
-    """Why computing a producer inside its consumers does not pay; empty if it pays."""
+    """Return why computing a producer inside its consumers does not pay; empty if it pays."""
     loops = [c for c in consumers if not isinstance(c, Extern)]
     if not loops:
         return "no loop reads it"
@@ -154,12 +154,12 @@ def _is_index(producer: Pointwise) -> bool:
 
 
 def indirect(expr: Expr) -> bool:
-    """Whether an expression has an indirect index."""
+    """Return whether an expression has an indirect index."""
     return any(indirect_atoms(i) for e in walk(expr) for i in indices(e))
 
 
 def _read_once(producer: Pointwise, consumer: LoopNode) -> bool:
-    """Whether the consumer reads the producer at most as often as it has elements."""
+    """Return whether the consumer reads the producer at most as often as it has elements."""
     places = {load.key for load in loads(consumer.body) if load.buffer == producer.name}
     domain = product(a.size for a in (*consumer.axes, *consumer.over))
     same = domain == producer.out.numel or estimate(domain) <= estimate(producer.out.numel)
@@ -167,13 +167,13 @@ def _read_once(producer: Pointwise, consumer: LoopNode) -> bool:
 
 
 def size_after(body: Expr, producer: Pointwise) -> int:
-    """The number of expression nodes that a body would have after inlining."""
+    """Return the number of expression nodes that a body would have after inlining."""
     places = sum(load.buffer == producer.name for load in loads(body))
     return sum(1 for _ in walk(body)) + places * sum(1 for _ in walk(producer.body))
 
 
 def inlined(body: Expr, producer: Pointwise, done: dict[str, Expr] | None = None) -> Expr:
-    """A body with every load of the producer replaced by the producer's body."""
+    """Return a body with every load of the producer replaced by the producer's body."""
     known: dict[str, Expr] = {} if done is None else done
 
     def change(node: Expr) -> Expr:

@@ -65,11 +65,11 @@ class Kernel:
         return self.nodes[0].out.device
 
     def is_inner(self, node: LoopNode) -> bool:
-        """Whether a node has a value at every point of the outer and inner axes."""
+        """Return whether a node has a value at every point of the outer and inner axes."""
         return len(node.filled) > len(self.outer)
 
     def loaded(self) -> set[str]:
-        """The buffers and parameters that the kernel reads but does not compute."""
+        """Return the buffers and parameters that the kernel reads but does not compute."""
         made = {node.name for node in self.nodes}
         return {name for node in self.nodes for name in elements_read(node)} - made
 
@@ -82,5 +82,5 @@ class Schedule:
     steps: tuple[Kernel | Extern, ...]
 
     def kernels(self) -> list[Kernel]:
-        """The kernels in order."""
+        """Return the kernels in order."""
         return [s for s in self.steps if isinstance(s, Kernel)]

@@ -62,7 +62,7 @@ class Lifetimes:
         ]
 
     def peak(self, order: Sequence[int]) -> int:
-        """The most bytes in use when the steps run in an order.
+        """Return the most bytes in use when the steps run in an order.
 
         Assumes that a kernel stores over buffers of the same size that are dead after it; see
         `memory.in_place`.
@@ -100,7 +100,7 @@ def in_memory_order(
 def _freeing_first(
     steps: Sequence[Step], before: Sequence[set[int]], lifetimes: Lifetimes
 ) -> list[int]:
-    """A topological order that runs steps that free memory early, and else the first step.
+    """Return a topological order that runs steps that free memory early, and else the first step.
 
     Views allocate nothing. Each runs just before the first step that needs it.
     """
@@ -146,7 +146,7 @@ def _freeing_first(
 
 
 def _through_views(before: Sequence[set[int]], views: set[int]) -> list[set[int]]:
-    """The steps other than views that each step waits for, directly or through views."""
+    """Return the steps other than views that each step waits for, directly or through views."""
     waiting: list[set[int]] = []
     for found in before:
         through = [waiting[b] for b in found & views]
@@ -159,7 +159,7 @@ def _is_view(step: Step) -> bool:
 
 
 def _is_fresh(step: Step) -> bool:
-    """Whether the results of a step share no memory with other values."""
+    """Return whether the results of a step share no memory with other values."""
     return not isinstance(step, Extern) or step.target in FRESH
 
 
@@ -170,6 +170,6 @@ def _names(step: Step) -> Sequence[str]:
 
 
 def _touched(step: Step) -> set[str]:
-    """The values that a step reads, writes to or makes."""
+    """Return the values that a step reads, writes to or makes."""
     nodes = (step,) if isinstance(step, Extern) else step.loops.nodes
     return {name for n in nodes for name in (*reads(n), *written(n), n.name)}

@@ -31,7 +31,7 @@ NOWHERE = 2**63 - 1
 
 
 def places_by_value(graph: Graph, gate: Gate) -> Graph:
-    """The graph with each argmax and argmin over long rows found by value."""
+    """Return the graph with each argmax and argmin over long rows found by value."""
     buffers = graph.buffers()
     extremes = dict(_extremes(graph))
     nodes: list[Node] = []
@@ -63,7 +63,7 @@ def _extremes(graph: Graph) -> Iterator[tuple[tuple[str, ...], Reduction]]:
 
 
 def _key(node: Reduction, kind: str) -> tuple[str, ...]:
-    """Equal for reductions of this kind that have the same elements."""
+    """Return equal for reductions of this kind that have the same elements."""
     axes = (f"{a.name}:{a.size!r}" for a in (*node.axes, *node.reduced))
     return kind, node.body.key, str(len(node.axes)), *axes
 
@@ -83,7 +83,7 @@ def _indirect(expr: Expr) -> bool:
 
 
 def _extreme(node: Reduction, kind: str, name: str) -> Reduction:
-    """The largest or smallest element of each row."""
+    """Return the largest or smallest element of each row."""
     size = tuple(a.size for a in node.axes)
     strides = tuple(product(size[k + 1 :]) for k in range(len(size)))
     out = Buffer(name, node.body.dtype, size, strides, node.out.device)
@@ -91,7 +91,7 @@ def _extreme(node: Reduction, kind: str, name: str) -> Reduction:
 
 
 def _place(node: Reduction, extreme: Reduction) -> Reduction:
-    """The first place in each row that holds the extreme, or a NaN."""
+    """Return the first place in each row that holds the extreme, or a NaN."""
     where: dict[Atom, Index] = {
         a: to_index(b) for a, b in zip(extreme.axes, node.axes, strict=True)
     }

@@ -14,7 +14,7 @@ def _axes(axes: Sequence[Axis]) -> str:
 
 
 def print_kernel(kernel: Kernel) -> str:
-    """A kernel: its loops, the nodes it stores, and the nodes inside."""
+    """Return a kernel: its loops, the nodes it stores, and the nodes inside."""
     head = f"kernel {kernel.name} outer={_axes(kernel.outer)} inner={_axes(kernel.inner)}"
     head += f" stores=[{', '.join(n.name for n in kernel.nodes if n.name in kernel.stored)}]"
     if kernel.template is not None:

@@ -115,7 +115,7 @@ class _NotInlined:
         self.readers = readers_of(schedule.graph)
 
     def why(self, name: str, reader: LoopNode) -> str:
-        """The first condition of inlining that a pair violates; empty for a reduction."""
+        """Return the first condition of inlining that a pair violates; empty for a reduction."""
         producer, consumer = self._nodes[name], self._nodes[reader.name]
         if not isinstance(producer, Pointwise) or isinstance(consumer, Extern):
             return ""
@@ -137,7 +137,7 @@ def _why_apart(
     together: Dependencies,
     kept: _NotInlined,
 ) -> str:
-    """The first condition of fusion that a pair violates."""
+    """Return the first condition of fusion that a pair violates."""
     count = len(first.nodes) + len(second.nodes)
     if count > LARGEST_KERNEL:
         return f"they have {count} nodes together, and a kernel has at most {LARGEST_KERNEL}"
@@ -163,7 +163,7 @@ def _why_apart(
 
 
 def _how_read(producer: LoopNode, reader: LoopNode, load: Load) -> str:
-    """How a node reads another one at a different point of the loops."""
+    """Return how a node reads another one at a different point of the loops."""
     if load.index == producer.index:
         return f"{reader.name} runs once per row, and reads single elements of the row"
     how = _difference(load.index, producer.index)

@@ -44,7 +44,7 @@ COLUMN_BYTES = 128
 
 
 def split_reductions(graph: Graph, gate: Gate) -> Graph:
-    """The graph with reductions split that would give a GPU too few programs."""
+    """Return the graph with reductions split that would give a GPU too few programs."""
     nodes: list[Node] = []
     buffers = graph.buffers()
     summed: dict[str, Index] = {}  # value -> the length of the rows that it is reduced from
@@ -74,7 +74,7 @@ def split_reductions(graph: Graph, gate: Gate) -> Graph:
 
 
 def _pieces(node: Reduction, buffers: Mapping[str, Buffer]) -> tuple[Axis, int] | None:
-    """The axis to cut and the number of pieces; None leaves the node as it is."""
+    """Return the axis to cut and the number of pieces; None leaves the node as it is."""
     if node.out.device.type not in DEVICES or node.kind not in KINDS:
         return None
     rows = estimate(product(a.size for a in node.axes))
@@ -102,13 +102,13 @@ def _pieces(node: Reduction, buffers: Mapping[str, Buffer]) -> tuple[Axis, int] 
 
 
 def _source(node: Reduction) -> torch.dtype:
-    """The widest dtype that a reduction reads."""
+    """Return the widest dtype that a reduction reads."""
     read = [load.dtype for load in loads(node.body) if load.index]
     return max(read, key=itemsize, default=node.body.dtype)
 
 
 def reads_across(node: Reduction, buffers: Mapping[str, Buffer]) -> bool:
-    """Whether neighbouring results read neighbouring elements in memory."""
+    """Return whether neighbouring results read neighbouring elements in memory."""
     along = 0
     for load in loads(node.body):
         address = buffers[load.buffer].address(load.index)
@@ -118,14 +118,14 @@ def reads_across(node: Reduction, buffers: Mapping[str, Buffer]) -> bool:
 
 
 def _divisors(size: int | None, wanted: int) -> list[int]:
-    """The divisors of a size from half to twice the wanted number of pieces."""
+    """Return the divisors of a size from half to twice the wanted number of pieces."""
     if size is None:
         return []
     return [n for n in range(max(2, wanted // 2), wanted * 2 + 1) if size % n == 0]
 
 
 def _split(node: Reduction, cut: Axis, pieces: int, name: str) -> tuple[Reduction, Reduction]:
-    """The reduction of each piece of an axis, and the reduction of their results."""
+    """Return the reduction of each piece of an axis, and the reduction of their results."""
     piece = Axis(f"{cut.name}_piece", to_index(pieces))
     length = (cut.size + (pieces - 1)) // to_index(pieces)
     within = Axis(f"{cut.name}_within", length)
@@ -163,7 +163,7 @@ def _row_length(
 
 
 def _rows_of_operands(node: Reduction, summed: Mapping[str, Index]) -> tuple[Axis, ...]:
-    """The axes of the rows that operands of a reduction to one result are computed from.
+    """Return the axes of the rows that operands of a reduction to one result are computed from.
 
     Empty if there are none, or if they are computed from different rows.
     """
@@ -183,7 +183,7 @@ def _rows_of_operands(node: Reduction, summed: Mapping[str, Index]) -> tuple[Axi
 def _split_by_rows(
     node: Reduction, rows: tuple[Axis, ...], name: str
 ) -> tuple[Reduction, Reduction]:
-    """The reduction of each row, and the reduction of their results."""
+    """Return the reduction of each row, and the reduction of their results."""
     size = tuple(a.size for a in rows)
     part = Buffer(name, node.out.dtype, size, contiguous_strides(size), node.out.device)
     where = tuple(to_index(a) for a in rows)

@@ -29,7 +29,7 @@ PREFIX = {"cpu": "cpp", "cuda": "triton"}
 
 
 def schedule_graph(graph: Graph, gate: Gate) -> Schedule:
-    """The kernels and extern calls of a graph, fused as far as the gate allows."""
+    """Return the kernels and extern calls of a graph, fused as far as the gate allows."""
     graph = places_by_value(split_reductions(graph, gate), gate)
     fusion = Fusion(graph, gate)
     groups = fusion.run()
@@ -45,7 +45,7 @@ def schedule_graph(graph: Graph, gate: Gate) -> Schedule:
 
 
 def _needed_outside(graph: Graph, groups: list[Group | Extern]) -> set[str]:
-    """The buffers that are read outside the group that fills them."""
+    """Return the buffers that are read outside the group that fills them."""
     needed = output_refs(graph)
     for group in groups:
         if isinstance(group, Extern):
@@ -85,7 +85,7 @@ def renamed(loops: Loops) -> tuple[tuple[Axis, ...], tuple[Axis, ...], tuple[Loo
 
 
 def kernel_name(nodes: tuple[LoopNode, ...], number: int, *, template: bool = False) -> str:
-    """The name of a kernel, which tells what it computes: cpp_red_fused_add_mul_3."""
+    """Return the name of a kernel, which tells what it computes: cpp_red_fused_add_mul_3."""
     ops: list[str] = []
     for node in nodes:
         op = node.origin.op.removeprefix("aten.").partition(".")[0].strip("_")

@@ -68,14 +68,14 @@ class GatedPasses:
         return self.log.bind(**context)
 
     def _text(self, graph: fx.Graph | None) -> str:
-        """The text of a graph, if anybody will read whether and how it changed."""
+        """Return the text of a graph, if anybody will read whether and how it changed."""
         if graph is None or self.log.folder is None:
             return ""
         return self._texts.write(graph)
 
 
 def _graph(value: Any) -> fx.Graph | None:
-    """The graph of an argument or a result of a pass; None if it has none."""
+    """Return the graph of an argument or a result of a pass; None if it has none."""
     value = getattr(value, "graph_module", value)
     value = value.graph if isinstance(value, fx.GraphModule) else value
     return value if isinstance(value, fx.Graph) else None

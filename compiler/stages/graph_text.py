@@ -37,7 +37,7 @@ class GraphText:
         self._lines: dict[fx.Node, tuple[tuple[Any, ...], str]] = {}
 
     def write(self, graph: fx.Graph | fx.GraphModule, name: str = "forward") -> str:
-        """The text of a graph, followed by the graphs that its nodes call."""
+        """Return the text of a graph, followed by the graphs that its nodes call."""
         graph = graph.graph if isinstance(graph, fx.GraphModule) else graph
         return "\n\n".join(self._functions(graph, name)) + "\n"
 
@@ -72,7 +72,7 @@ class GraphText:
         return "\n".join([head, *lines])
 
     def _line(self, node: fx.Node) -> str:
-        """The line of a node, cached while everything that it shows is the same object."""
+        """Return the line of a node, cached while everything that it shows is the same object."""
         shown = (node.args, node.kwargs, _value(node), node.target, node.op, node.name)
         known = self._lines.get(node)
         if known and all(now is then for now, then in zip(shown, known[0], strict=True)):
@@ -82,7 +82,10 @@ class GraphText:
         return line
 
     def _typed(self, node: fx.Node) -> str:
-        """The annotation of a node. Empty if its value is unknown or is not a tensor or symbol."""
+        """Return the annotation of a node.
+
+        Empty if its value is unknown or is not a tensor or symbol.
+        """
         value = _value(node)
         if value is None:
             return ""
@@ -95,13 +98,13 @@ class GraphText:
 
 
 def _value(node: fx.Node) -> Any:
-    """The fake value of a node. AOTAutograd and Dynamo store it under different names."""
+    """Return the fake value of a node. AOTAutograd and Dynamo store it under different names."""
     value = node.meta.get("val")
     return node.meta.get("example_value") if value is None else value
 
 
 def type_text(value: Any) -> str:
-    """The type of a value, such as f32[2, 3].
+    """Return the type of a value, such as f32[2, 3].
 
     Strides follow if they are not row-major, and the device if it is not the CPU. Symbolic sizes
     are never compared, because a comparison would add a guard.
@@ -130,7 +133,7 @@ def short_dtype(dtype: torch.dtype) -> str:
 
 
 def _row_major(shape: Sequence[Any], strides: Sequence[Any]) -> bool:
-    """Whether strides are row-major. False if any size or stride is symbolic."""
+    """Return whether strides are row-major. False if any size or stride is symbolic."""
     expected = 1
     for size, stride in zip(reversed(shape), reversed(strides), strict=True):
         if type(size) is not int or type(stride) is not int:
@@ -142,7 +145,7 @@ def _row_major(shape: Sequence[Any], strides: Sequence[Any]) -> bool:
 
 
 def _call(node: fx.Node) -> str:
-    """The expression that computes a node."""
+    """Return the expression that computes a node."""
     target = node.target
     if node.op == "get_attr":
         return f"self.{target}"
@@ -159,7 +162,7 @@ _target = lru_cache(maxsize=2048)(target_text)
 
 
 def argument(value: Any) -> str:
-    """The text of an argument of a node."""
+    """Return the text of an argument of a node."""
     if isinstance(value, fx.Node):
         return value.name
     if isinstance(value, PLAIN):
@@ -178,7 +181,7 @@ def argument(value: Any) -> str:
 
 @lru_cache(maxsize=4096)
 def user_line(trace: str) -> str:
-    """The innermost frame of a stack trace as "FILE:N in FUNCTION: CODE", or nothing."""
+    """Return the innermost frame of a stack trace as "FILE:N in FUNCTION: CODE", or nothing."""
     place, _, code = trace[trace.rfind('File "') :].partition("\n")
     match = re.match(r'File "(.+)", line (\d+), in (.+)', place)
     if match is None:

@@ -49,7 +49,7 @@ def recovering(attempt: Callable[[Toggles], T], toggles: Toggles, log: EventLog)
 
 
 def _without(error: CompileError, toggles: Toggles) -> Toggles:
-    """The toggles with the first suspect of an error switched off that is still on."""
+    """Return the toggles with the first suspect of an error switched off that is still on."""
     if not error.sites <= toggles.sites:
         return toggles.without(sites=error.sites)
     for unit in (error.unit, *SUSPECTS.get(error.stage, ())):
@@ -59,7 +59,10 @@ def _without(error: CompileError, toggles: Toggles) -> Toggles:
 
 
 def copied(module: fx.GraphModule) -> fx.GraphModule:
-    """A copy of a graph that shares its parameters. A failing attempt may change its graph."""
+    """Return a copy of a graph that shares its parameters.
+
+    A failing attempt may change its graph.
+    """
     graph = fx.Graph()
     result = graph.graph_copy(module.graph, {})
     graph.output(result)

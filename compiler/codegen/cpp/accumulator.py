@@ -64,7 +64,7 @@ def spread_of(inner: Sequence[Axis]) -> int:
 
 
 def can_chunk(kind: str, dtype: torch.dtype) -> bool:
-    """Whether a reduction is a sum or a product of floats, which is computed in chunks."""
+    """Return whether a reduction is a sum or a product of floats, which is computed in chunks."""
     return kind in ("sum", "prod") and dtype == torch.float32
 
 
@@ -132,7 +132,7 @@ class CppAccumulator:
         return integer(int(value))
 
     def variable(self, field: str) -> str:
-        """The C++ variable of a field."""
+        """Return the C++ variable of a field."""
         return f"{field}_{self.name}"
 
     @property
@@ -200,7 +200,7 @@ class CppAccumulator:
         return [f"if ({here} < 0 || {wins}) {{ {best} = {value}; {here} = {place}; }}"]
 
     def _choose_place(self, value: str, place: str, better: str, at: str) -> list[str]:
-        """The same without a branch, for vector lanes. Nothing is better than a NaN."""
+        """Return the same without a branch, for vector lanes. Nothing is better than a NaN."""
         best, here = self.variable("best") + at, self.variable("place") + at
         wins, condition = f"wins_{self.name}", f"({here} < 0) | ({value} {better} {best})"
         if self.dtype in FLOATS:
@@ -212,7 +212,10 @@ class CppAccumulator:
         ]
 
     def close_chunk(self, at: str = "") -> str:
-        """A statement that adds the partial sum to the total. `at` is the subscript of both."""
+        """Return a statement that adds the partial sum to the total.
+
+        `at` is the subscript of both.
+        """
         total = self.variable("total") + ("" if self.spread else at)
         return f"{total} {self._sign}= {self.variable('part')}{at};"
 
@@ -243,7 +246,7 @@ class CppAccumulator:
         return lines
 
     def result(self, at: str = "") -> str:
-        """The value of the reduction."""
+        """Return the value of the reduction."""
         if self.chunked:
             return f"(float){self.variable('total')}{at}"
         if self.by_place:
@@ -260,7 +263,7 @@ class CppAccumulator:
 def accumulators_of(
     kernel: FlatKernel, nodes: Sequence[FlatNode], lane: Axis | None
 ) -> list[CppAccumulator]:
-    """The states of the reductions and scans among the nodes of a sweep."""
+    """Return the states of the reductions and scans among the nodes of a sweep."""
     elements = product(a.size for a in kernel.inner).constant
     few = elements is not None and elements <= CHUNK
     spread = 0 if lane or kernel.scans else spread_of(kernel.inner)

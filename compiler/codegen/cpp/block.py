@@ -24,7 +24,7 @@ class Block:
         return block
 
     def text(self, indent: int = 0) -> str:
-        """The block as C++."""
+        """Return the block as C++."""
         space = "  " * indent
         lines: list[str] = []
         if self.opening:

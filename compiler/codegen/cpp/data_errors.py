@@ -21,7 +21,7 @@ def may_report(expr: Expr, last: Axis | None) -> bool:
 
 
 def may_divide(nodes: Iterable[FlatNode]) -> bool:
-    """Whether nodes may meet a zero divisor."""
+    """Return whether nodes may meet a zero divisor."""
     return any(may_divide_by_zero(expr) for node in nodes for expr in walk(node.body))
 
 
@@ -34,5 +34,5 @@ def may_divide_by_zero(expr: Expr) -> bool:
 
 
 def _follows(expr: Expr, last: Axis | None) -> bool:
-    """Whether an expression may vary along an axis. Values of the kernel itself may."""
+    """Return whether an expression may vary along an axis. Values of the kernel itself may."""
     return last in expr.axes or any(not load.index for load in loads(expr))

@@ -23,7 +23,8 @@ from tcdebug.compiler.ir.expr import (
     compute_in_order,
     indices,
 )
-from tcdebug.compiler.ir.index import Axis, Index, is_positive, render
+from tcdebug.compiler.ir.index import Axis, Index, is_positive
+from tcdebug.compiler.ir.index_text import render
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ class CppEmitter:
     # -- values -----------------------------------------------------------------------------
 
     def value(self, expr: Expr) -> Place:
-        """The value of an expression, which is computed if necessary."""
+        """Return the value of an expression, which is computed if necessary."""
         return compute_in_order(
             expr, self._lookup, lambda node: self._remember(node, self._compute(node))
         )
@@ -164,7 +165,10 @@ class CppEmitter:
         raise TypeError(f"no such expression: {node!r}")
 
     def _choice(self, node: Call) -> str:
-        """A choice of two values. g++ 12 does not vectorize one by an invariant of the loop."""
+        """Return a choice of two values.
+
+        g++ 12 does not vectorize one by an invariant of the loop.
+        """
         condition, *values = (self.value(o) for o in node.operands)
         texts = [condition.text, *(v.text for v in values)]
         if node.dtype != torch.bool and condition.depth < max(v.depth for v in values):
@@ -173,7 +177,7 @@ class CppEmitter:
         return operation(node, texts)
 
     def _mask(self, condition: Expr, place: Place, dtype: torch.dtype) -> str:
-        """The mask of a condition for elements of a dtype, where the condition is known."""
+        """Return the mask of a condition for elements of a dtype, where the condition is known."""
         key = f"mask of {dtype.itemsize} bytes: {condition.key}"
         known = self._known[place.depth].get(key)
         if known is None:
@@ -206,7 +210,7 @@ class CppEmitter:
         return self.value(self.recompute[node.buffer].body)
 
     def _half_from_kernel(self, node: Load, half: FlatNode) -> Place:
-        """The value of a node of a half type, as a float."""
+        """Return the value of a node of a half type, as a float."""
         wide = as_float(half.body)
         computed = half.name in self.values
         if not computed and half.name not in self.kept:
@@ -220,13 +224,16 @@ class CppEmitter:
         return self._define(node, cast(stored.text, half.dtype, node.dtype), stored.depth)
 
     def _clamped(self, depth: int) -> int:
-        """The depth for a new value. Values inside a guard are not hoisted out of it."""
+        """Return the depth for a new value. Values inside a guard are not hoisted out of it."""
         if self._guards:
             return len(self.blocks) - 1
         return min(max(depth, self._floors[-1]), len(self.blocks) - 1)
 
     def _index_depth(self, index: Index) -> int:
-        """The depth at which an index is known. Its indirect indices must have been computed."""
+        """Return the depth at which an index is known.
+
+        Its indirect indices must have been computed.
+        """
         depth = 0
         for atom in index.atoms:
             if isinstance(atom, Axis):
@@ -271,7 +278,7 @@ class CppEmitter:
     # -- guards -----------------------------------------------------------------------------
 
     def _guarded(self, node: Guarded) -> Place:
-        """An if statement with the two branches."""
+        """Return an if statement with the two branches."""
         condition = self._lookup(node.condition)
         assert condition is not None
         name = f"t{self._count}"

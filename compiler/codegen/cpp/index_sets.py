@@ -60,7 +60,7 @@ Split = Choice | tuple[Part, ...]
 
 
 def split(nodes: Sequence[FlatNode], axis: Axis) -> Split | None:
-    """The parts of the loop over an axis; None if it has one part, or too many."""
+    """Return the parts of the loop over an axis; None if it has one part, or too many."""
     size = axis.size.constant
     if size is None or size < 2:
         return None
@@ -77,7 +77,7 @@ def split(nodes: Sequence[FlatNode], axis: Axis) -> Split | None:
 
 
 def _simpler(new: FlatNode, old: FlatNode) -> bool:
-    """Whether a node has fewer choices than before."""
+    """Return whether a node has fewer choices than before."""
     counts = [sum(map(_is_choice, walk(node.body))) for node in (new, old)]
     return counts[0] < counts[1]
 
@@ -87,7 +87,7 @@ def _is_choice(node: Expr) -> bool:
 
 
 def _reads_through(node: Expr, axis: Axis) -> bool:
-    """Whether a node reads through an index that depends on an axis."""
+    """Return whether a node reads through an index that depends on an axis."""
     return any(axis in atom.expr.axes for index in indices(node) for atom in indirect_atoms(index))
 
 
@@ -131,7 +131,7 @@ def _by_invariants(nodes: tuple[FlatNode, ...], axis: Axis, left: list[int]) -> 
 
 
 def _invariant(nodes: Sequence[FlatNode], axis: Axis) -> Expr | None:
-    """A condition of a guard that only other axes decide, and that reads no memory."""
+    """Return a condition of a guard that only other axes decide, and that reads no memory."""
     for node in nodes:
         for expr in reversed(list(walk(node.body))):  # those around others first
             if isinstance(expr, Guarded) and axis not in expr.condition.axes:
@@ -200,7 +200,7 @@ def _within(axis: Axis, low: int, high: int) -> Callable[[Expr], Expr]:
 
 
 def _direct(node: Load | IndexValue, axis: Axis, low: int, high: int) -> Expr:
-    """A load whose indirect indices are direct where they are linear and in range."""
+    """Return a load whose indirect indices are direct where they are linear and in range."""
     values: dict[Atom, Index] = {}
     for index in indices(node):
         for atom in index.atoms:

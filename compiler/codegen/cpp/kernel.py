@@ -72,7 +72,7 @@ class CppKernelWriter:
         self.outer = tuple(a for a in kernel.outer if a != self.lane)
 
     def write(self) -> str:
-        """The C++ function."""
+        """Return the C++ function."""
         head = f'extern "C" int {self.kernel.name}({", ".join(self.arguments.declarations)})'
         function = self.emit.enter(head)
         function.add("int found = TCD_OK, *const status = &found;")

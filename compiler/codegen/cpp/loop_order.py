@@ -14,7 +14,7 @@ from tcdebug.compiler.schedule.kernel import Kernel
 
 
 def by_strides(kernel: Kernel, buffers: Mapping[str, Buffer]) -> Kernel:
-    """A kernel whose outer and inner loops go from large strides to small ones.
+    """Return a kernel whose outer and inner loops go from large strides to small ones.
 
     Loops keep their order if the kernel reduces nothing, or if its results depend on the order: a
     scan, or a position.
@@ -30,7 +30,7 @@ def by_strides(kernel: Kernel, buffers: Mapping[str, Buffer]) -> Kernel:
 
 
 def _touched(kernel: Kernel, buffers: Mapping[str, Buffer]) -> Iterator[Index]:
-    """The addresses that the inner loops visit."""
+    """Yield the addresses that the inner loops visit."""
     made = {n.name for n in kernel.nodes}
     for node in kernel.nodes:
         if isinstance(node, Pointwise) and not kernel.is_inner(node):
@@ -48,6 +48,6 @@ def _ordered(axes: tuple[Axis, ...], touched: Sequence[Index]) -> tuple[Axis, ..
 
 
 def _stride(address: Index, axis: Axis) -> int:
-    """The elements between neighbours along an axis; 0 if that is not known."""
+    """Return the elements between neighbours along an axis; 0 if that is not known."""
     stride = address.coefficient(axis)
     return 0 if stride is None else abs(estimate(stride))

@@ -43,7 +43,7 @@ class ScanPieces:
 
 
 def scan_pieces(nodes: Sequence[FlatNode]) -> ScanPieces | None:
-    """The loops of the nodes of a sweep with scans; None if one loop costs no more.
+    """Return the loops of the nodes of a sweep with scans; None if one loop costs no more.
 
     A node that overwrites an input may run only after all reads of a point, so it needs one loop.
     """

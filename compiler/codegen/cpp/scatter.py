@@ -26,7 +26,7 @@ class ScatterLoops:
 
 
 def scatter_loops(kernel: FlatKernel) -> ScatterLoops:
-    """The loops of a kernel whose only node is a scatter."""
+    """Return the loops of a kernel whose only node is a scatter."""
     (node,) = kernel.nodes
     lanes = kernel.outer[-1] if kernel.outer and kernel.outer[-1] in node.apart else None
     shared = tuple(a for a in kernel.outer if a in node.apart and a != lanes)

@@ -19,7 +19,7 @@ VECTOR_OF_HALVES = 32
 
 
 def rows_together(kernel: FlatKernel, lane: Axis | None) -> int:
-    """How many rows are processed together if the lanes run along an axis; 1 without reason.
+    """Return how many rows are processed together if the lanes run along an axis; 1 without reason.
 
     The columns of consecutive rows must be contiguous. Then row r, column c has the address of row
     0, column r * columns + c, and a loop over this range visits several rows. Each point of the
@@ -39,7 +39,7 @@ def rows_together(kernel: FlatKernel, lane: Axis | None) -> int:
 
 
 def _continues(index: Index | None, rows: Axis, lane: Axis) -> bool:
-    """Whether an address depends on neither axis, or each row continues the one before."""
+    """Return whether an address depends on neither axis, or each row continues the one before."""
     if index is None or any(isinstance(atom, Indirect) for atom in index.atoms):
         return False
     if not {rows, lane} & index.axes:
@@ -48,7 +48,7 @@ def _continues(index: Index | None, rows: Axis, lane: Axis) -> bool:
 
 
 def _places(kernel: FlatKernel) -> Iterator[Index | None]:
-    """The addresses that the inner loops visit; None for another use of an axis."""
+    """Yield the addresses that the inner loops visit; None for another use of an axis."""
     for node in kernel.nodes:
         if not node.inside:
             continue

@@ -46,7 +46,7 @@ class CppSource:
     suffix: str = "cpp"
 
     def parts(self, most: int) -> list[str]:
-        """The kernels as at most so many translation units of similar length.
+        """Return the kernels as at most so many translation units of similar length.
 
         A unit is worth a process of its own if it takes g++ longer than the prelude and the linker.
         """
@@ -62,7 +62,7 @@ class CppSource:
 
 
 def prelude() -> str:
-    """The C++ at the start of every translation unit."""
+    """Return the C++ at the start of every translation unit."""
     files = resources.files(__package__)
     return "\n".join((files / name).read_text() for name in PRELUDE)
 
@@ -102,7 +102,7 @@ def _write(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> KernelC
 
 
 def _packed(name: str, declarations: Sequence[str]) -> str:
-    """A function that takes the kernel's arguments in an array, eight bytes each."""
+    """Return a function that takes the kernel's arguments in an array, eight bytes each."""
     given: list[str] = []
     for place, declaration in enumerate(declarations):
         ctype = declaration.rpartition(" ")[0].removesuffix(" __restrict__")

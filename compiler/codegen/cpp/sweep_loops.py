@@ -71,14 +71,14 @@ class SweepWriter:
             self.emit.store(node, value)
 
     def parallel(self, loops: int) -> str:
-        """The pragma of nested loops whose points threads share; empty if they do not."""
+        """Return the pragma of nested loops whose points threads share; empty if they do not."""
         if not self.choices.parallelize:
             return ""
         collapse = f" collapse({loops})" if loops > 1 else ""
         return f"#pragma omp parallel for{collapse} num_threads(threads) if ({self.large()})"
 
     def large(self) -> str:
-        """The condition under which several threads are worth it."""
+        """Return the condition under which several threads are worth it."""
         return f"{index_text(points(self.kernel))} > {GRAIN}"
 
     # -- a sweep ----------------------------------------------------------------------------
@@ -278,7 +278,7 @@ class SweepWriter:
             self._running(node, state.result(at))
 
     def _scan_pieces(self, segment: Segment) -> ScanPieces | None:
-        """The loops of a sweep with scans, if its values are worth vectors."""
+        """Return the loops of a sweep with scans, if its values are worth vectors."""
         if not self.choices.vectorize or not self.kernel.scans or self.lane is not None:
             return None
         if sum(s.sweep for s in self.plan) > 1 or self._reports(segment.nodes):
@@ -319,7 +319,7 @@ class SweepWriter:
             self.emit.innermost.add(f"{pointer}[{index_text(address)}] = {value};")
 
     def _simd(self, segment: Segment, accumulators: Sequence[CppAccumulator]) -> str:
-        """The pragma of the innermost loop; empty if it must run in order."""
+        """Return the pragma of the innermost loop; empty if it must run in order."""
         if self.lane is not None:
             return ""
         in_order = any(a.by_place for a in accumulators) or self.kernel.scans
@@ -336,7 +336,7 @@ class SweepWriter:
         return "#pragma omp simd" + noted + "".join(f" reduction({c})" for c in clauses)
 
     def _reports(self, nodes: Sequence[FlatNode]) -> bool:
-        """Whether the innermost loop may find an error in the data."""
+        """Return whether the innermost loop may find an error in the data."""
         last = self.lane or (self.kernel.inner[-1] if self.kernel.inner else None)
         return any(may_report(expr, last) for node in nodes for expr in walk(node.body))
 

@@ -7,17 +7,10 @@ from collections.abc import Callable
 import torch
 
 from tcdebug.compiler.codegen.kernels.half_values import NARROW, rounds
-from tcdebug.compiler.codegen.kernels.index_text import TruncatingText
+from tcdebug.compiler.codegen.kernels.truncating_text import TruncatingText
 from tcdebug.compiler.ir.expr import Call, Constant, Indirect
-from tcdebug.compiler.ir.index import (
-    Atom,
-    Axis,
-    Extremum,
-    Index,
-    Quotient,
-    Remainder,
-    render,
-)
+from tcdebug.compiler.ir.index import Atom, Axis, Extremum, Index, Quotient, Remainder
+from tcdebug.compiler.ir.index_text import render
 from tcdebug.compiler.ir.operations import FLOATS, INTEGERS, POLYNOMIALS
 
 TYPES: dict[torch.dtype, str] = {
@@ -60,7 +53,7 @@ CHECKED = {
 
 
 def literal(constant: Constant) -> str:
-    """A constant as a C++ literal of its type."""
+    """Return a constant as a C++ literal of its type."""
     value, dtype = constant.value, constant.dtype
     if dtype == torch.bool:
         return "true" if value else "false"
@@ -86,7 +79,7 @@ def _float_literal(value: float, dtype: torch.dtype) -> str:
 
 
 def integer(value: int) -> str:
-    """An integer literal. The smallest int64 has no literal, so it is an expression."""
+    """Return an integer literal. The smallest int64 has no literal, so it is an expression."""
     if value == -(2**63):
         return "(-9223372036854775807LL - 1)"
     return f"{value}LL" if abs(value) >= 2**31 else str(value)
@@ -111,12 +104,12 @@ class CppIndex(TruncatingText):
 
 
 def element(text: str, dtype: torch.dtype) -> str:
-    """The value of an element of an array."""
+    """Return the value of an element of an array."""
     return f"is_true({text})" if dtype == torch.bool else text
 
 
 def operation(node: Call, operands: list[str]) -> str:
-    """An operation on operands that are C++ expressions."""
+    """Return an operation on operands that are C++ expressions."""
     name, dtype = node.name, node.dtype
     source = node.args[0].dtype
     if name == "cast":
@@ -161,7 +154,7 @@ SPECIAL: dict[str, Callable[[list[str], torch.dtype], str]] = {
 
 
 def cast(value: str, source: torch.dtype, target: torch.dtype) -> str:
-    """A conversion as eager does it."""
+    """Return a conversion as eager does it."""
     if source == target:
         return value
     if source == torch.bfloat16:
@@ -184,12 +177,12 @@ def cast(value: str, source: torch.dtype, target: torch.dtype) -> str:
 
 
 def index_text(index: Index) -> str:
-    """An index in C++."""
+    """Return an index in C++."""
     return render(index, CppIndex())
 
 
 def loop(axis: Axis, low: str, high: str, step: int = 1) -> str:
-    """The head of a loop over an axis, with the variable of its name."""
+    """Return the head of a loop over an axis, with the variable of its name."""
     name = axis.name
     forward = f"++{name}" if step == 1 else f"{name} += {step}"
     return f"for (int64_t {name} = {low}; {name} < {high}; {forward})"

@@ -51,7 +51,7 @@ class Tiling:
 
 
 def block_start(axis: Axis) -> Axis:
-    """The variable for the start of the current block along an axis."""
+    """Return the variable for the start of the current block along an axis."""
     return Axis(f"{axis.name}_low", axis.size)
 
 
@@ -81,7 +81,7 @@ class BlockedAxis:
 
 
 def tiling(kernel: FlatKernel) -> Tiling | None:
-    """The kernel in blocks; None if no load needs to be transposed."""
+    """Return the kernel in blocks; None if no load needs to be transposed."""
     if kernel.accumulates or not kernel.outer or not kernel.inner:
         return None
     inner = kernel.inner[0]
@@ -109,7 +109,7 @@ def tiling(kernel: FlatKernel) -> Tiling | None:
 
 
 def _contiguous_across(kernel: FlatKernel, axis: Axis, inner: Axis) -> list[Load]:
-    """The loads that are contiguous along an outer axis, and strided along the innermost."""
+    """Return the loads that are contiguous along an outer axis, and strided along the innermost."""
     found: dict[str, Load] = {}
     for node in kernel.nodes:
         for load in _always_read(node.body):
@@ -121,7 +121,7 @@ def _contiguous_across(kernel: FlatKernel, axis: Axis, inner: Axis) -> list[Load
 
 
 def _always_read(body: Expr) -> Iterator[Load]:
-    """The loads that every point makes. Guarded loads may be out of bounds."""
+    """Yield the loads that every point makes. Guarded loads may be out of bounds."""
     stack = [body]
     seen: set[str] = set()
     while stack:
@@ -180,7 +180,7 @@ class TransposedRows:
 
 
 def first_lane(lane: Axis) -> Axis:
-    """The variable for the place of the first of the lanes that are processed together."""
+    """Return the variable for the place of the first of the lanes that are processed together."""
     return Axis("from", lane.size)
 
 
@@ -202,7 +202,7 @@ def row_step(address: Index, lane: Axis, inner: tuple[Axis, ...]) -> int:
 
 
 def transposed_rows(kernel: FlatKernel, lane: Axis, lanes: int) -> TransposedRows | None:
-    """The kernel with rows in arrays of so many lanes; None if it has no such rows."""
+    """Return the kernel with rows in arrays of so many lanes; None if it has no such rows."""
     inner = kernel.inner[0]
     place = to_index(inner) * lanes + (to_index(lane) - to_index(first_lane(lane)))
     start: dict[Atom, Index] = {lane: to_index(first_lane(lane)), inner: to_index(0)}

@@ -64,7 +64,7 @@ class KernelVariant:
 
 
 def points(kernel: FlatKernel) -> Index:
-    """The number of iterations of the innermost loop in total."""
+    """Return the number of iterations of the innermost loop in total."""
     return product(a.size for a in (*kernel.outer, *kernel.inner))
 
 
@@ -75,7 +75,7 @@ def can_share(kernel: FlatKernel) -> bool:
 
 
 def addresses(kernel: FlatKernel) -> list[Index]:
-    """The addresses that the inner loops access, each once."""
+    """Return the addresses that the inner loops access, each once."""
     found: dict[str, Index] = {}
     for node in kernel.nodes:
         if node.inside:
@@ -87,7 +87,7 @@ def addresses(kernel: FlatKernel) -> list[Index]:
 
 
 def _loaded(kernel: FlatKernel) -> list[Index]:
-    """The addresses that the inner loops load from, once for each node that does."""
+    """Return the addresses that the inner loops load from, once for each node that does."""
     return [
         expr.index[0]
         for node in kernel.nodes
@@ -98,7 +98,7 @@ def _loaded(kernel: FlatKernel) -> list[Index]:
 
 
 def lane_axis(kernel: FlatKernel, *, transposing: bool) -> Axis | None:
-    """The outer axis for vector lanes; None if the last inner axis is better.
+    """Return the outer axis for vector lanes; None if the last inner axis is better.
 
     `transposing` says whether short rows may be transposed (`transposed_rows`).
 
@@ -137,7 +137,7 @@ def lane_axis(kernel: FlatKernel, *, transposing: bool) -> Axis | None:
 
 
 def _row_cost(kernel: FlatKernel, touched: Sequence[Index]) -> float:
-    """The cost of memory per point with lanes along the last inner axis."""
+    """Return the cost of memory per point with lanes along the last inner axis."""
     last = kernel.inner[-1]
     ends = ROW_END * sum(n.reduces for n in kernel.nodes)
     after = SCALAR * sum(arithmetic(n.body) for n in kernel.nodes if not n.inside)
@@ -146,7 +146,7 @@ def _row_cost(kernel: FlatKernel, touched: Sequence[Index]) -> float:
 
 
 def _one_by_one(kernel: FlatKernel) -> float:
-    """The cost per point of what is done for one number at a time with lanes along a row.
+    """Return the cost per point of what is done for one number at a time with lanes along a row.
 
     A vector has as many lanes as elements of the narrowest dtype fit, or half of them, and so on,
     until the row fills it.
@@ -168,7 +168,7 @@ def _one_by_one(kernel: FlatKernel) -> float:
 def _column_cost(
     kernel: FlatKernel, touched: Sequence[Index], axis: Axis, transposing: bool
 ) -> float:
-    """The cost of memory per point with lanes along an outer axis."""
+    """Return the cost of memory per point with lanes along an outer axis."""
     inner = frozenset(kernel.inner)
     cost = NEAR * sum(bool(n.kind) for n in kernel.nodes)
     for address in touched:
@@ -190,7 +190,7 @@ def _column_cost(
 
 
 def _lane_cost(kernel: FlatKernel, address: Index, axis: Axis, transposing: bool) -> float:
-    """The cost of an access with lanes along an outer axis. Rows may be transposed."""
+    """Return the cost of an access with lanes along an outer axis. Rows may be transposed."""
     access = _access_cost(address, axis)
     step = row_step(address, axis, kernel.inner) if transposing else 0
     if not step:
@@ -200,7 +200,7 @@ def _lane_cost(kernel: FlatKernel, address: Index, axis: Axis, transposing: bool
 
 
 def _length(kernel: FlatKernel) -> int:
-    """The estimated points of a row."""
+    """Return the estimated points of a row."""
     return max(1, estimate(product(a.size for a in kernel.inner)))
 
 
@@ -212,12 +212,12 @@ def _access_cost(address: Index, axis: Axis) -> float:
 
 
 def _filled(axis: Axis) -> float:
-    """The share of a vector that the points of an axis fill."""
+    """Return the share of a vector that the points of an axis fill."""
     return min(1.0, max(1, estimate(axis.size)) / VECTOR)
 
 
 def work_per_point(nodes: Sequence[FlatNode]) -> int:
-    """The arithmetic of nodes at a point. In order, an extreme waits for the one before."""
+    """Return the arithmetic of nodes at a point. In order, an extreme waits for the one before."""
     extremes = sum(n.kind in ("max", "min") for n in nodes)
     return sum(arithmetic(n.body) for n in nodes) + EXPENSIVE * extremes
 
@@ -252,7 +252,7 @@ def crossing(kernel: FlatKernel, lanes: int = 1) -> set[str]:
 
 
 def _recomputed(kernel: FlatKernel, node: FlatNode) -> int:
-    """The arithmetic that another sweep repeats for the value of a node."""
+    """Return the arithmetic that another sweep repeats for the value of a node."""
     made = {n.name: n for n in kernel.nodes if n.inside and not n.kind}
     needed: dict[str, FlatNode] = {}
     left = [node]
@@ -266,7 +266,7 @@ def _recomputed(kernel: FlatKernel, node: FlatNode) -> int:
 
 
 def index_sets(kernel: FlatKernel) -> Split | None:
-    """The parts of the innermost loop, if it has conditions and no other order of points."""
+    """Return the parts of the innermost loop, if it has conditions and no other order of points."""
     if kernel.accumulates or not kernel.inner or any(n.scatters for n in kernel.nodes):
         return None
     plan = segments(kernel)

@@ -57,7 +57,7 @@ class KernelCall:
 
 
 def describe(kernel: Kernel, flat: FlatKernel, buffers: Mapping[str, Buffer]) -> KernelCall:
-    """The arguments of a kernel, in an order that does not depend on names."""
+    """Return the arguments of a kernel, in an order that does not depend on names."""
     loaded = kernel.loaded()
     read = [e for e in flat_expressions(flat) if isinstance(e, Load | Parameter)]
     parameters = tuple(dict.fromkeys(e.name for e in read if isinstance(e, Parameter)))

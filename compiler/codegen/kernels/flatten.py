@@ -69,7 +69,7 @@ class FlatKernel:
 
 
 def flatten(kernel: Kernel, buffers: Mapping[str, Buffer], *, collapse: bool) -> FlatKernel:
-    """The kernel over addresses. `collapse` merges nested loops over contiguous memory."""
+    """Return the kernel over addresses. `collapse` merges nested loops over contiguous memory."""
     made = {n.name for n in kernel.nodes}
     nodes = tuple(
         FlatNode(
@@ -148,13 +148,13 @@ def _in_indices(
 
 
 def _last_inside(flat: FlatKernel) -> FlatKernel:
-    """A kernel that accumulates nothing, with its last axis as the inner one."""
+    """Return a kernel that accumulates nothing, with its last axis as the inner one."""
     nodes = tuple(replace(n, inside=True) for n in flat.nodes)
     return FlatKernel(flat.name, flat.outer[:-1], flat.outer[-1:], nodes, flat.stored)
 
 
 def row_major(axes: Iterable[Axis]) -> Index:
-    """The position of the current point of some loops, in row-major order."""
+    """Return the position of the current point of some loops, in row-major order."""
     place = ZERO
     for axis in axes:
         place = place * axis.size + to_index(axis)

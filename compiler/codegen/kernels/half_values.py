@@ -25,7 +25,7 @@ EXTREMES = ("max", "min", "cummax", "cummin")
 
 
 def has_half_values(kernel: FlatKernel) -> bool:
-    """Whether the kernel converts from or to a half type."""
+    """Return whether the kernel converts from or to a half type."""
     return any(
         isinstance(expr, Call) and expr.name == "cast" and _is_half(expr)
         for node in kernel.nodes
@@ -34,7 +34,7 @@ def has_half_values(kernel: FlatKernel) -> bool:
 
 
 def with_half_values(kernel: FlatKernel) -> FlatKernel:
-    """The kernel with half values as floats, and without roundings that change nothing."""
+    """Return the kernel with half values as floats, and without roundings that change nothing."""
     widening = Widening(kernel.nodes)
     nodes = [replace(n, body=widening.body(n)) for n in kernel.nodes]
     needed, changed = set(kernel.stored), list[FlatNode]()
@@ -47,7 +47,7 @@ def with_half_values(kernel: FlatKernel) -> FlatKernel:
 
 
 def as_float(body: Expr) -> Expr:
-    """The value of the body of a node of a half type as a float."""
+    """Return the value of the body of a node of a half type as a float."""
     if isinstance(body, Call) and body.name == NARROW:
         return body.args[0]
     if isinstance(body, Call) and body.name == "cast":
@@ -56,7 +56,7 @@ def as_float(body: Expr) -> Expr:
 
 
 def rounds(expr: Expr) -> bool:
-    """Whether an expression is a float that is rounded to a half type."""
+    """Return whether an expression is a float that is rounded to a half type."""
     return isinstance(expr, Call) and expr.name in ROUND.values()
 
 
@@ -80,7 +80,7 @@ class Widening:
                 self._fits[node.dtype].values.add(node.name)
 
     def body(self, node: FlatNode) -> Expr:
-        """The body of a node, computed in float as far as possible. Nodes come in order."""
+        """Return the body of a node, computed in float as far as possible. Nodes come in order."""
         body = rewrite(node.body, self._change, self._done)
         if body.dtype in HALVES:
             return self._narrow(body)
@@ -95,7 +95,7 @@ class Widening:
         return expr
 
     def wide(self, value: Expr) -> Expr:
-        """A value of a half type as a float."""
+        """Return a value of a half type as a float."""
         if value.key not in self._wide:
             self._wide[value.key] = self._compute(value)
         return self._wide[value.key]
@@ -122,7 +122,7 @@ class Widening:
         return rounded
 
     def _narrow(self, value: Expr) -> Expr:
-        """A value that is stored. Elements that are only moved are not converted."""
+        """Return a value that is stored. Elements that are only moved are not converted."""
         if isinstance(value, Call) and value.name == "cast":
             wide = cast(value.args[0], torch.float32)
             exact = self._fits[value.dtype].holds(wide)

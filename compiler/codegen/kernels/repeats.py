@@ -41,7 +41,7 @@ def without_repeats(kernel: FlatKernel) -> FlatKernel | None:
 
 
 def _quotients(kernel: FlatKernel, axis: Axis) -> Iterator[Quotient]:
-    """The quotients of an axis in what the kernel reads."""
+    """Yield the quotients of an axis in what the kernel reads."""
     for node in kernel.nodes:
         for expr in walk(node.body):
             for index in indices(expr):

@@ -35,7 +35,7 @@ def shared(
 
 
 def numbered_text(call: KernelCall, comment: str) -> str:
-    """The source of a kernel with its own names replaced by numbers, and without comments.
+    """Return the source of a kernel with its own names replaced by numbers, and without comments.
 
     `comment` is the prefix of a comment line.
     """

@@ -18,7 +18,7 @@ class Segment:
 
 
 def of_other_sweeps(kernel: FlatKernel, segment: Segment) -> Iterator[FlatNode]:
-    """The pointwise nodes inside other sweeps, whose values are not at hand in this one."""
+    """Yield the pointwise nodes inside other sweeps, whose values are not at hand in this one."""
     current = {n.name for n in segment.nodes}
     for node in kernel.nodes:
         if node.inside and not node.kind and node.name not in current:
@@ -26,7 +26,7 @@ def of_other_sweeps(kernel: FlatKernel, segment: Segment) -> Iterator[FlatNode]:
 
 
 def reads_of(node: FlatNode) -> set[str]:
-    """The values of the same kernel that a node reads directly."""
+    """Return the values of the same kernel that a node reads directly."""
     return {load.buffer for load in loads(node.body) if _from_kernel(load)}
 
 
@@ -35,7 +35,7 @@ def _from_kernel(load: Load) -> bool:
 
 
 def _stores_last(nodes: tuple[FlatNode, ...], made: Mapping[str, FlatNode]) -> list[FlatNode]:
-    """The nodes in an order in which overwriting stores come after all reads of the memory.
+    """Return the nodes in an order in which overwriting stores come after all reads of the memory.
 
     Reads by nodes of earlier sweeps count too, because those may be recomputed.
     """
@@ -77,7 +77,7 @@ def _memory_read(node: FlatNode) -> set[str]:
 
 
 def segments(kernel: FlatKernel) -> list[Segment]:
-    """The segments of a kernel in order.
+    """Return the segments of a kernel in order.
 
     A node runs in the first sweep in which all its operands are known, except that a value used
     only by later sweeps is computed in the first of those. A store that overwrites an input comes

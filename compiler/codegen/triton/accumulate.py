@@ -47,7 +47,7 @@ class TritonAccumulator:
         return torch.int32 if self.source == torch.bool else self.source
 
     def taken(self, value: str) -> str:
-        """A value converted to the dtype of the state."""
+        """Return a value converted to the dtype of the state."""
         return f"{value}.to(tl.int32)" if self.source == torch.bool else value
 
     @property
@@ -73,7 +73,7 @@ class TritonAccumulator:
         return [f"{best} = {COMBINE[self.kind]}({best}, {value}).to({TYPES[self.dtype]})"]
 
     def reduced(self, value: str, place: str) -> str:
-        """The reduction of a tile of values, or of states, to one result per row."""
+        """Return the reduction of a tile of values, or of states, to one result per row."""
         if self.by_place:
             pair = f"({value}, {place})"
             return f"tl.reduce({pair}, 1, library.{self.kind}, keep_dims=True)[1].to(tl.int64)"
@@ -127,7 +127,7 @@ class TritonScan:
         return lines
 
     def states(self, value: str, place: str) -> str:
-        """A statement that computes the states along a tile of values."""
+        """Return a statement that computes the states along a tile of values."""
         combine = SCANNED[self.accumulator.kind]
         if self.accumulator.kind == "log_sum_exp":
             value = f"({value} + 0.0)"  # a sum that starts from zero is never -0.0
@@ -145,6 +145,6 @@ class TritonScan:
         ]
 
     def result(self) -> str:
-        """The value of the scan at each point."""
+        """Return the value of the scan at each point."""
         stem = "state_place" if self.accumulator.by_place else "state"
         return f"{stem}_{self.accumulator.name}.to({TYPES[self.accumulator.result]})"

@@ -42,7 +42,7 @@ class _SameCode:
 
 
 def combined(name: str, kernels: Sequence[TritonKernel]) -> TritonKernel:
-    """The combo kernel of some kernels, which were written as parts."""
+    """Return the combo kernel of some kernels, which were written as parts."""
     buffers = {b.name: b for k in kernels for b in k.memory}
     types: dict[str, str] = {}
     argument_of: dict[str, str] = {}
@@ -84,7 +84,7 @@ def combined(name: str, kernels: Sequence[TritonKernel]) -> TritonKernel:
 
 
 def _memory(value: str, buffers: Mapping[str, Buffer], kernels: Sequence[TritonKernel]) -> Buffer:
-    """The buffer behind an argument."""
+    """Return the buffer behind an argument."""
     if value in buffers:
         return buffers[value]
     places = ((k, (*k.call.loads, *k.call.stores)) for k in kernels)
@@ -110,7 +110,7 @@ def _parts(kernels: Sequence[TritonKernel], argument_of: Mapping[str, str]) -> I
 
 
 def _programs(kernel: TritonKernel) -> int:
-    """The programs that compute a kernel."""
+    """Return the programs that compute a kernel."""
     x, y, alone = (int(text) for text in kernel.call.before[2:])
     blocks = {group.name: group.block for group in kernel.tile.groups}
     return -(-x // blocks["x"]) * -(-y // blocks.get("y", 1)) * alone
@@ -129,7 +129,7 @@ def _text(name: str, arguments: Sequence[str], parts: Sequence[_SameCode]) -> st
 
 
 def _called(part: _SameCode, number: int, start: int) -> Lines:
-    """The call of a part, whose first program has the number `start`."""
+    """Yield the call of a part, whose first program has the number `start`."""
     program = f"program - {start}" if start else "program"
     chosen: Sequence[str] = part.given[0]
     if len(part.given) > 1:

@@ -29,7 +29,8 @@ from tcdebug.compiler.ir.expr import (
     compute_in_order,
     loads,
 )
-from tcdebug.compiler.ir.index import ZERO, Atom, Axis, Index, render, to_index
+from tcdebug.compiler.ir.index import ZERO, Atom, Axis, Index, to_index
+from tcdebug.compiler.ir.index_text import render
 
 TOP, LOOP = 0, 1
 """The level of a statement: before the loops over a row, or inside one."""
@@ -97,24 +98,24 @@ class TritonEmitter:
         self.looping = False
 
     def name(self, stem: str = "t") -> str:
-        """A new name."""
+        """Return a new name."""
         return f"{stem}{next(self._numbers)}"
 
     def level(self, dims: frozenset[str], level: int = TOP) -> int:
-        """The level at which a value with these dimensions is computed."""
+        """Return the level at which a value with these dimensions is computed."""
         inside = level == LOOP or not dims.isdisjoint(INNER)
         return LOOP if self.looping and inside else TOP
 
     # -- values -----------------------------------------------------------------------------
 
     def value(self, expr: Expr) -> TritonValue:
-        """The value of an expression, which is computed if necessary."""
+        """Return the value of an expression, which is computed if necessary."""
         return compute_in_order(
             expr, self._lookup, lambda node: self._remember(node, self._compute(node))
         )
 
     def _context(self, node: Expr) -> str:
-        """The guard outside of which a value is not valid; empty if it reads no memory."""
+        """Return the guard outside of which a value is not valid; empty if it reads no memory."""
         return self._guard.text if self._guard.text and any(loads(node)) else ""
 
     def _lookup(self, node: Expr) -> TritonValue | None:
@@ -161,13 +162,13 @@ class TritonEmitter:
 
     @staticmethod
     def _divides_row(node: Call, operands: list[TritonValue]) -> bool:
-        """Whether every element of a row is divided by the same number."""
+        """Return whether every element of a row is divided by the same number."""
         if node.name != "div" or node.dtype != torch.float32:
             return False
         return "r" in operands[0].dims and "r" not in operands[1].dims
 
     def _row_divided(self, node: Call, operands: list[TritonValue]) -> TritonValue:
-        """A division of a row by one number, whose reciprocal is computed once."""
+        """Return a division of a row by one number, whose reciprocal is computed once."""
         number, divisor = operands
         key = (f"inverse {node.args[1].key}", "")
         known = next((k[key] for k in reversed(self._known) if key in k), None)
@@ -196,7 +197,7 @@ class TritonEmitter:
         return self._define(text, dims, level)
 
     def _narrowed(self, outside: TritonValue, condition: TritonValue, test: str) -> TritonValue:
-        """The conjunction of a test with the enclosing guard."""
+        """Return the conjunction of a test with the enclosing guard."""
         text = f"{outside.text} & {test}" if outside.text else test
         for known in reversed(self._known):
             if found := known.get((text, "")):
@@ -228,7 +229,7 @@ class TritonEmitter:
         return self._define(f"({text}).to(tl.int64)", dims, level)
 
     def address(self, index: Index, *, data: bool = False) -> tuple[str, frozenset[str], int]:
-        """An index as text, the dimensions along which it varies, and its level."""
+        """Return an index as text, the dimensions along which it varies, and its level."""
         places = {
             atom.key: self._place_of(atom)
             for atom in sorted(index.atoms, key=lambda a: a.key)
@@ -242,7 +243,10 @@ class TritonEmitter:
         return self._rendered(index, texts, data=data), dims, level
 
     def _rendered(self, index: Index, texts: TritonIndex, *, data: bool) -> str:
-        """An index as text. Row-major groups of axes use the index of the group, undivided."""
+        """Return an index as text.
+
+        Row-major groups of axes use the index of the group, undivided.
+        """
         extra = ""
         for name, whole, axes in self._linear:
             step = index.coefficient(axes[-1])
@@ -279,17 +283,17 @@ class TritonEmitter:
     # -- masks and shapes -------------------------------------------------------------------
 
     def mask(self, dims: frozenset[str], guard: str = "") -> str:
-        """The mask of the elements that exist, for these dimensions; empty if all exist."""
+        """Return the mask of the elements that exist, for these dimensions; empty if all exist."""
         tests = [f"{g.name}mask" for g in self.tile.groups if g.name in dims and not g.exact]
         return " & ".join([*tests, *([guard] if guard else [])])
 
     def shape(self, dims: frozenset[str]) -> str:
-        """The shape of a value with these dimensions."""
+        """Return the shape of a value with these dimensions."""
         sizes = [f"{g.name.upper()}BLOCK" if g.name in dims else "1" for g in self.tile.groups]
         return f"[{', '.join(sizes)}]"
 
     def spread(self, address: str, dims: frozenset[str]) -> str:
-        """An address, broadcast to a value with these dimensions."""
+        """Return an address, broadcast to a value with these dimensions."""
         if not dims:
             return f"({address})"
         if address.lstrip("-").isdigit():
@@ -348,7 +352,7 @@ class TritonEmitter:
 
 
 def linear(axes: tuple[Axis, ...]) -> Index:
-    """The position of a point in row-major order."""
+    """Return the position of a point in row-major order."""
     total = ZERO
     for axis in axes:
         total = total * axis.size + to_index(axis)
@@ -356,5 +360,5 @@ def linear(axes: tuple[Axis, ...]) -> Index:
 
 
 def _direct_axes(index: Index) -> set[Axis]:
-    """The loop variables in an index, without those inside indirect indices."""
+    """Return the loop variables in an index, without those inside indirect indices."""
     return {atom for atom in index.atoms if isinstance(atom, Axis)}

@@ -11,7 +11,7 @@ from tcdebug.compiler.ir.expr import Call, Constant, Expr, rewrite
 
 
 def with_idioms(kernel: FlatKernel) -> FlatKernel:
-    """The kernel with combinations of operations replaced by functions of `library`."""
+    """Return the kernel with combinations of operations replaced by functions of `library`."""
     nodes = tuple(replace(n, body=rewrite(n.body, _one_plus_erf)) for n in kernel.nodes)
     return replace(kernel, nodes=nodes)
 

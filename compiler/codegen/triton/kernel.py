@@ -12,7 +12,8 @@ from tcdebug.compiler.codegen.triton.idioms import with_idioms
 from tcdebug.compiler.codegen.triton.online_softmax import online
 from tcdebug.compiler.codegen.triton.text import TYPES, TritonIndex
 from tcdebug.compiler.codegen.triton.tiles import Tile, widest
-from tcdebug.compiler.ir.index import Axis, Index, product, render
+from tcdebug.compiler.ir.index import Axis, Index, product
+from tcdebug.compiler.ir.index_text import render
 from tcdebug.compiler.ir.operations import SCANS
 
 ROW = frozenset(("x",))
@@ -32,7 +33,7 @@ def places(axes: Sequence[Axis], whole: str) -> Iterator[str]:
 
 
 def lines_of_origin(kernel: FlatKernel) -> list[str]:
-    """The lines of the user's program that a kernel computes, as comments."""
+    """Return the lines of the user's program that a kernel computes, as comments."""
     return list(dict.fromkeys(f"# {node.origin.described}" for node in kernel.nodes))
 
 
@@ -58,7 +59,7 @@ class TritonKernelWriter:
         self.emit = TritonEmitter(tile, storage)
 
     def write(self) -> str:
-        """The source of the function."""
+        """Return the source of the function."""
         self._tile_indices()
         if not self.kernel.accumulates:
             for node in self.kernel.nodes:
@@ -143,7 +144,7 @@ class TritonKernelWriter:
         )
 
     def _masked(self, accumulator: TritonAccumulator, node: FlatNode, level: int) -> str:
-        """The values of a tile, with the neutral element where the mask is false."""
+        """Return the values of a tile, with the neutral element where the mask is false."""
         value = accumulator.taken(self.emit.value(node.body).text)
         shape = self.emit.shape(BOTH)
         name = self.emit.name("v")

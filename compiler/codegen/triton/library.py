@@ -9,7 +9,7 @@ from triton.language.extra import libdevice
 
 @triton.jit
 def trunc_mod(a, b):
-    """The remainder of an integer division that rounds toward zero."""
+    """Return the remainder of an integer division that rounds toward zero."""
     return a - (a // b) * b
 
 
@@ -23,14 +23,14 @@ def int_floor_div(a, b):
 
 @triton.jit
 def int_remainder(a, b):
-    """The remainder with the sign of the divisor."""
+    """Return the remainder with the sign of the divisor."""
     rest = a - (a // b) * b
     return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
 
 
 @triton.jit
 def remainder(a, b):
-    """The remainder of floats with the sign of the divisor."""
+    """Return the remainder of floats with the sign of the divisor."""
     rest = libdevice.fmod(a, b)
     return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
 
@@ -71,25 +71,25 @@ def sign(x):
 
 @triton.jit
 def maximum(a, b):
-    """The larger; NaN wins."""
+    """Return the larger; NaN wins."""
     return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit
 def minimum(a, b):
-    """The smaller; NaN wins."""
+    """Return the smaller; NaN wins."""
     return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit
 def multiply(a, b):
-    """The product, as a function for `tl.reduce` and scans."""
+    """Return the product, as a function for `tl.reduce` and scans."""
     return a * b
 
 
 @triton.jit
 def plus(a, b):
-    """The sum, as a function for scans."""
+    """Return the sum, as a function for scans."""
     return a + b
 
 
@@ -104,7 +104,10 @@ def log_add_exp(a, b):
 
 @triton.jit
 def last_max(value, place, other, other_place):
-    """The larger of two values, with its position. The last of equals wins. NaN is largest."""
+    """Return the larger of two values, with its position.
+
+    The last of equals wins. NaN is largest.
+    """
     larger = (value > other) | ((value != value) & (other == other))
     same = (value == other) | ((value != value) & (other != other))
     wins = larger | (same & (place > other_place))
@@ -113,7 +116,10 @@ def last_max(value, place, other, other_place):
 
 @triton.jit
 def last_min(value, place, other, other_place):
-    """The smaller of two values, with its position. The last of equals wins. NaN is smallest."""
+    """Return the smaller of two values, with its position.
+
+    The last of equals wins. NaN is smallest.
+    """
     smaller = (value < other) | ((value != value) & (other == other))
     same = (value == other) | ((value != value) & (other != other))
     wins = smaller | (same & (place > other_place))
@@ -122,7 +128,10 @@ def last_min(value, place, other, other_place):
 
 @triton.jit
 def argmax(value, place, other, other_place):
-    """The larger of two values, with its position. The first of equals wins. NaN is largest."""
+    """Return the larger of two values, with its position.
+
+    The first of equals wins. NaN is largest.
+    """
     larger = (value > other) | ((value != value) & (other == other))
     same = (value == other) | ((value != value) & (other != other))
     wins = larger | (same & (place < other_place))
@@ -131,7 +140,10 @@ def argmax(value, place, other, other_place):
 
 @triton.jit
 def argmin(value, place, other, other_place):
-    """The smaller of two values, with its position. The first of equals wins. NaN is smallest."""
+    """Return the smaller of two values, with its position.
+
+    The first of equals wins. NaN is smallest.
+    """
     smaller = (value < other) | ((value != value) & (other == other))
     same = (value == other) | ((value != value) & (other != other))
     wins = smaller | (same & (place < other_place))
@@ -194,7 +206,7 @@ def one_plus_erf(x):
 
 @triton.jit
 def philox(seed, stream, place):
-    """The first two words of Philox 4x32-10 for the counter (place, stream), as 64 bits."""
+    """Return the first two words of Philox 4x32-10 for the counter (place, stream), as 64 bits."""
     spread = place * 0
     c2, c3 = stream + spread, (stream >> 32) + spread
     low, high, _, _ = tl.philox(
@@ -216,7 +228,7 @@ def index_div(a, b):
 
 @triton.jit
 def index_mod(a, b):
-    """The non-negative remainder of indices, for a positive divisor."""
+    """Return the non-negative remainder of indices, for a positive divisor."""
     rest = a % b
     return tl.where(rest < 0, rest + b, rest)
 

@@ -51,7 +51,7 @@ def _distances(node: FlatNode, made: dict[str, FlatNode]) -> tuple[str, Expr] | 
 
 
 def _whole(body: Expr, made: dict[str, FlatNode]) -> Expr:
-    """A body with pointwise nodes of the same kernel substituted."""
+    """Return a body with pointwise nodes of the same kernel substituted."""
 
     def change(expr: Expr) -> Expr:
         if isinstance(expr, Load) and not expr.index:

@@ -20,7 +20,8 @@ from tcdebug.compiler.codegen.triton.text import HALVES, TYPES
 from tcdebug.compiler.codegen.triton.tiles import MULTIPROCESSORS, Tile, TileDimension, power_of_two
 from tcdebug.compiler.ir.expr import Call, Expr, Load
 from tcdebug.compiler.ir.graph import Reduction
-from tcdebug.compiler.ir.index import Atom, Axis, Index, product, render, to_index
+from tcdebug.compiler.ir.index import Atom, Axis, Index, product, to_index
+from tcdebug.compiler.ir.index_text import render
 from tcdebug.compiler.ir.size_estimate import estimate
 from tcdebug.compiler.schedule.kernel import Kernel, Template
 
@@ -66,7 +67,7 @@ class ProductTile(Tile):
 
 
 def tile_of(kernel: Kernel) -> ProductTile:
-    """The tile of a kernel with a template."""
+    """Return the tile of a kernel with a template."""
     node, template = kernel.nodes[0], kernel.template
     assert isinstance(node, Reduction) and template is not None
     along = {n: node.index[d].axes for n, d in (("y", -2), ("x", -1))}
@@ -86,7 +87,7 @@ def tile_of(kernel: Kernel) -> ProductTile:
 
 
 def templates(kernel: Kernel, dtype: torch.dtype, sizes: Mapping[str, int]) -> list[Template]:
-    """The templates to try for a product, those that fit its sizes best first.
+    """Return the templates to try for a product, those that fit its sizes best first.
 
     `sizes` gives the values of symbols. In float32, steps are half as deep. If torch does not allow
     TF32, tensor cores are not used, and large tiles do not fit the registers.
@@ -134,7 +135,7 @@ class ProductWriter:
         self._read: set[str] = set()  # the memory that the operands load
 
     def write(self) -> str:
-        """The source of the function."""
+        """Return the source of the function."""
         body = [*self._where(), *self._sums(), *self._epilogue()]
         constants = ", ".join(f"{c}: tl.constexpr" for c in ("INDEX", *self.tile.constants))
         given = ", ".join([*self.arguments, constants])
@@ -185,7 +186,7 @@ class ProductWriter:
     def _operand(
         self, operand: Expr, first: TileDimension, second: TileDimension
     ) -> tuple[TritonEmitter, str]:
-        """A tile of an operand, with zeros outside of the operand."""
+        """Return a tile of an operand, with zeros outside of the operand."""
         tile = Tile((first, second), self.tile.alone, self.tile.warps)
         emitter = TritonEmitter(tile, self.storage, self._names)
         emitter.looping = True
@@ -222,7 +223,10 @@ class ProductWriter:
 
 
 def _operands(body: Expr) -> tuple[Expr, Expr]:
-    """The two factors. Half-precision ones stay unconverted: tensor cores accumulate in float32."""
+    """Return the two factors.
+
+    Half-precision ones stay unconverted: tensor cores accumulate in float32.
+    """
     assert isinstance(body, Call) and body.name == "mul"
     left, right = body.args
     narrow = [e.args[0] for e in (left, right) if isinstance(e, Call) and e.name == "cast"]

@@ -21,7 +21,8 @@ from tcdebug.compiler.codegen.triton.written import TritonKernel
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.expr import Call, walk
 from tcdebug.compiler.ir.graph import Buffer, LoopNode, Pointwise, Scatter
-from tcdebug.compiler.ir.index import Index, product, render
+from tcdebug.compiler.ir.index import Index, product
+from tcdebug.compiler.ir.index_text import render
 from tcdebug.compiler.schedule.kernel import Kernel
 
 HEADER = """\
@@ -35,7 +36,7 @@ NARROW = 2**31 - 1
 
 
 def unwritable(node: LoopNode) -> str:
-    """Why a node cannot be written in Triton; empty if it can."""
+    """Return why a node cannot be written in Triton; empty if it can."""
     if not isinstance(node, Pointwise) and node.kind not in KINDS:
         return f"{node.kind} in Triton"
     if isinstance(node, Scatter):
@@ -82,19 +83,19 @@ def write_triton(
 
 
 def _compiled(kernel: TritonKernel) -> str:
-    """A text that determines the machine code of a kernel and its device."""
+    """Return a text that determines the machine code of a kernel and its device."""
     tile = kernel.tile
     launched = (tile.constants, tile.warps, tile.stages, kernel.checked, kernel.call.kernel.device)
     return f"{canonical(kernel)}\n{launched}"
 
 
 def module_text(kernels: Iterable[TritonKernel]) -> str:
-    """The source of the module that kernels are compiled from."""
+    """Return the source of the module that kernels are compiled from."""
     return "\n\n".join([HEADER, *(k.call.source for k in kernels if k.call.source)])
 
 
 def alone(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
-    """A single kernel, written with every unit allowed."""
+    """Return a single kernel, written with every unit allowed."""
     return _write(kernel, buffers, Gate())
 
 
@@ -104,7 +105,7 @@ def canonical(kernel: TritonKernel) -> str:
 
 
 def retiled(kernel: TritonKernel, tile: Tile) -> TritonKernel:
-    """The kernel written for another tile."""
+    """Return the kernel written for another tile."""
     source = _text(kernel.flat, tile, kernel.call.storage(), kernel.signature)
     return replace(kernel, call=replace(kernel.call, source=source), tile=tile)
 
@@ -145,7 +146,7 @@ def _write(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> TritonK
 
 
 def _cut(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> tuple[FlatKernel, Tile]:
-    """The loops of a kernel, and the tile of a program."""
+    """Return the loops of a kernel, and the tile of a program."""
     if kernel.template is not None:
         return flatten(kernel, buffers, collapse=False), tile_of(kernel)
     collapse = gate.allows("codegen.collapse", kernel.subject)
@@ -154,7 +155,7 @@ def _cut(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> tuple[Fla
 
 
 def _tile(flat: FlatKernel, subject: str, gate: Gate) -> Tile:
-    """The tile of a kernel. The gate is asked only about choices that matter for it."""
+    """Return the tile of a kernel. The gate is asked only about choices that matter for it."""
     if any(n.scatters for n in flat.nodes):
         return choose(flat, tiled=False)
     best = choose(flat)
@@ -186,5 +187,5 @@ def _wide(tile: Tile, call: KernelCall, buffers: Mapping[str, Buffer]) -> str:
 
 
 def _last_place(buffer: Buffer) -> Index:
-    """The offset of the last element, plus one."""
+    """Return the offset of the last element, plus one."""
     return buffer.address([size - 1 for size in buffer.size]) + 1

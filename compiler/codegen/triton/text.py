@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from tcdebug.compiler.codegen.kernels.index_text import TruncatingText
+from tcdebug.compiler.codegen.kernels.truncating_text import TruncatingText
 from tcdebug.compiler.ir.expr import Call, Constant, Indirect
-from tcdebug.compiler.ir.index import Atom, Axis, Extremum, Quotient, Remainder, Symbol, render
+from tcdebug.compiler.ir.index import Atom, Axis, Extremum, Quotient, Remainder, Symbol
+from tcdebug.compiler.ir.index_text import render
 from tcdebug.compiler.ir.operations import FLOATS, INTEGERS
 
 TYPES: dict[torch.dtype, str] = {
@@ -72,7 +73,7 @@ HALVES = (torch.bfloat16, torch.float16)
 
 
 def literal(constant: Constant) -> str:
-    """A constant as a Triton scalar of its type."""
+    """Return a constant as a Triton scalar of its type."""
     value, dtype = constant.value, constant.dtype
     if dtype in INTEGERS or dtype == torch.bool:
         return f"tl.full([], {int(value)}, {TYPES[dtype]})"
@@ -83,7 +84,7 @@ def literal(constant: Constant) -> str:
 
 
 def full(number: float, dtype: torch.dtype) -> str:
-    """A float scalar of a dtype."""
+    """Return a float scalar of a dtype."""
     plain = repr(number) if number - number == 0 else f'float("{number}")'
     return f"tl.full([], {plain}, {TYPES[dtype]})"
 
@@ -117,7 +118,7 @@ class TritonIndex(TruncatingText):
 
 
 def operation(node: Call, operands: list[str]) -> str:
-    """An operation on operands that are Triton values."""
+    """Return an operation on operands that are Triton values."""
     name, source = node.name, node.args[0].dtype
     if name == "cast":
         return cast(operands[0], source, node.dtype)
@@ -176,7 +177,7 @@ def _bits(dtype: torch.dtype) -> str:
 
 
 def cast(value: str, source: torch.dtype, target: torch.dtype) -> str:
-    """A conversion as eager does it."""
+    """Return a conversion as eager does it."""
     if source == target:
         return value
     if target == torch.bool:

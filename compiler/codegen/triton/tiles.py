@@ -80,22 +80,25 @@ class Tile:
         return {f"{g.name.upper()}BLOCK": g.block for g in self.groups}
 
     def group(self, name: str) -> TileDimension:
-        """The dimension with a name."""
+        """Return the dimension with a name."""
         return next(g for g in self.groups if g.name == name)
 
     def resized(self, blocks: dict[str, int], warps: int) -> Tile:
-        """The tile with other block sizes and another number of warps."""
+        """Return the tile with other block sizes and another number of warps."""
         groups = [replace(g, block=blocks.get(g.name, g.block)) for g in self.groups]
         return replace(self, groups=(groups[0], groups[1]), warps=warps)
 
 
 def power_of_two(value: int) -> int:
-    """The smallest power of two that is at least `value`."""
+    """Return the smallest power of two that is at least `value`."""
     return 1 << max(0, value - 1).bit_length()
 
 
 def choose(kernel: FlatKernel, *, tiled: bool = True, persistent: bool = True) -> Tile:
-    """The tile of a kernel. `tiled` allows square tiles, `persistent` whole rows in registers."""
+    """Return the tile of a kernel.
+
+    `tiled` allows square tiles, `persistent` whole rows in registers.
+    """
     if kernel.accumulates:
         return _rows(kernel, persistent=persistent)
     across = _across(kernel) if tiled else None
@@ -103,7 +106,7 @@ def choose(kernel: FlatKernel, *, tiled: bool = True, persistent: bool = True) -
 
 
 def widest(kernel: FlatKernel) -> int:
-    """The bytes of the widest element accessed that varies along the loops of a program."""
+    """Return the bytes of the widest element accessed that varies along the loops of a program."""
     along = frozenset(kernel.inner if kernel.accumulates else (*kernel.outer, *kernel.inner))
     touched = [(n.address, n.dtype) for n in kernel.nodes if n.name in kernel.stored]
     touched += [(e.index[0], e.dtype) for n in kernel.nodes for e in loads(n.body) if e.index]
@@ -111,7 +114,7 @@ def widest(kernel: FlatKernel) -> int:
 
 
 def addresses(kernel: FlatKernel) -> list[Index]:
-    """The addresses of stores, then those of loads."""
+    """Return the addresses of stores, then those of loads."""
     stores = [n.address for n in kernel.nodes if n.name in kernel.stored]
     return stores + [load.index[0] for n in kernel.nodes for load in loads(n.body) if load.index]
 
@@ -144,7 +147,7 @@ def _across(kernel: FlatKernel) -> tuple[Axis, Axis] | None:
 
 
 def _contiguous(address: Index, axes: tuple[Axis, ...]) -> Axis | None:
-    """The longest axis along which neighbours are neighbours in memory."""
+    """Return the longest axis along which neighbours are neighbours in memory."""
     found = [a for a in axes if address.coefficient(a) == 1]
     return max(found, key=lambda a: estimate(a.size), default=None)
 
@@ -187,7 +190,7 @@ def _rows(kernel: FlatKernel, *, persistent: bool) -> Tile:
 
 
 def _row_bytes(kernel: FlatKernel) -> int:
-    """The bytes read per element of a row, without loads that are the same for all rows."""
+    """Return the bytes read per element of a row, without loads that are the same for all rows."""
     inner, outer = frozenset(kernel.inner), frozenset(kernel.outer)
     read = {e.key: e for n in kernel.nodes for e in loads(n.body) if e.index}
     axes = [(e.index[0].axes, itemsize(e.dtype)) for e in read.values()]
@@ -214,7 +217,7 @@ def _tile(kernel: FlatKernel, x: int, r: int, warps: int, *, persistent: bool) -
 
 
 def _runs_along_outer(kernel: FlatKernel) -> bool:
-    """Whether most loads of the inner loops are contiguous along an outer axis.
+    """Return whether most loads of the inner loops are contiguous along an outer axis.
 
     Loads that are the same for a whole row do not count.
     """

@@ -45,7 +45,7 @@ def _of_combo(
     calls: Mapping[str, KernelCall],
     origins: Mapping[str, list[list[str]]],
 ) -> GraphStep:
-    """A combo kernel, which a profiler shows as one."""
+    """Return a combo kernel, which a profiler shows as one."""
     nodes = {node: where for k in members for _, node, _, where in origins[k.name]}
     lines = list(dict.fromkeys(where for where in nodes.values() if where))
     moved = sum(calls[k.name].moved for k in members)
@@ -53,7 +53,7 @@ def _of_combo(
 
 
 def profiled_name(operator: torch._ops.OpOverload) -> str:
-    """The name of an operator in a profile, such as aten::mm."""
+    """Return the name of an operator in a profile, such as aten::mm."""
     namespace, _, rest = str(operator).partition(".")
     return f"{namespace}::{rest.partition('.')[0]}"
 

@@ -60,7 +60,7 @@ def launch(name: str, calls: Sequence[KernelCall]) -> Launch:
 
 
 def arguments(call: KernelCall) -> list[tuple[str, str]]:
-    """The arguments of a kernel with `joins`, as Python, and the kind of each."""
+    """Return the arguments of a kernel with `joins`, as Python, and the kind of each."""
     return [
         *((name, "t") for name in (*call.loads, *call.stores)),
         *((symbol, "i") for symbol in call.symbols),
@@ -85,7 +85,7 @@ def _joined(
     last_use: Mapping[str, int],
     buffers: Mapping[str, Buffer],
 ) -> Iterator[range]:
-    """The positions of all steps in order, grouped by launch. Each step of a combo is alone.
+    """Yield the positions of all steps in order, grouped by launch. Each step of a combo is alone.
 
     Views may come between the kernels of a launch, unless a kernel reads them: such a view is
     copied if ATen returned other strides than expected. Dead buffers are kept until the launch
@@ -118,7 +118,7 @@ def _joined(
 
 
 def _with_combos(steps: Iterator[range], schedule: Schedule) -> Iterator[range]:
-    """The same positions, with the kernels of a combo in one range."""
+    """Yield the same positions, with the kernels of a combo in one range."""
     before: range | None = None
     for positions in steps:
         combo = _combo_at(schedule, positions.start)

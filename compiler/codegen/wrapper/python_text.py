@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tcdebug.compiler.ir.index import Index, render
+from tcdebug.compiler.ir.index import Index
+from tcdebug.compiler.ir.index_text import render
 
 
 def function_text(parameters: str, lines: Sequence[str]) -> str:
-    """The source of a function named `call`."""
+    """Return the source of a function named `call`."""
     body = "\n".join(f"    {line}" for line in lines)
     return f"def call({parameters}):\n{body}\n"
 
 
 def items_text(items: Sequence[str]) -> str:
-    """The items of a tuple, with a trailing comma if there is only one."""
+    """Return the items of a tuple, with a trailing comma if there is only one."""
     return f"{items[0]}," if len(items) == 1 else ", ".join(items)
 
 
@@ -25,7 +26,7 @@ def tuple_text(indices: Sequence[Index]) -> str:
 
 
 def path_text(name: str, path: Sequence[tuple[str, Any]]) -> str:
-    """An expression for a part of a value. `seams.path_steps` describes the path."""
+    """Return an expression for a part of a value. `seams.path_steps` describes the path."""
     text = name
     for step, argument in path:
         match step:

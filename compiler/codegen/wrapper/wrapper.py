@@ -11,6 +11,7 @@ import torch
 
 from tcdebug.compiler.codegen.kernels.call import KernelCall
 from tcdebug.compiler.codegen.wrapper.launches import Launch, launch, together
+from tcdebug.compiler.codegen.wrapper.lifetimes import Lifetimes, layout_of
 from tcdebug.compiler.codegen.wrapper.python_bindings import DIRECT
 from tcdebug.compiler.codegen.wrapper.python_text import (
     function_text,
@@ -27,19 +28,16 @@ from tcdebug.compiler.ir.graph import (
     Ref,
     contiguous_strides,
     extern_refs,
-    output_refs,
 )
-from tcdebug.compiler.ir.index import Index, Symbol, render
+from tcdebug.compiler.ir.index import Index, Symbol
+from tcdebug.compiler.ir.index_text import render
 from tcdebug.compiler.ir.printer import target_text
-from tcdebug.compiler.schedule.cost import bytes_of
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 
 aten = torch.ops.aten
 SIZES = frozenset((aten.expand.default, aten.view.default))
 """Operators that also take sizes as separate arguments, which is 0.5 us faster than a list."""
 REUSE = "memory.reuse"
-LITTLE = 1 << 20
-"""The largest dead buffer on a GPU, in bytes, that is kept for reuse."""
 
 
 @dataclass(frozen=True)
@@ -87,18 +85,7 @@ class WrapperWriter:
         self.device = None if alone is None else torch.device("cuda", alone)
         self.lines: list[str] = []
         self.names: dict[str, Any] = {f"constant_{n}": v for n, v in self.graph.constants.items()}
-        self.memory = {n: memory for c in calls.values() for n, memory in c.into.items()}
-        self.last_use = self._last_uses()
-        self.dying: dict[int, list[str]] = {}  # step -> the values that it is the last to read
-        for name, position in self.last_use.items():
-            self.dying.setdefault(position, []).append(name)
-        self.last_wanted = {  # layout -> the last step that allocates memory of that layout
-            _layout(self.buffers[name]): position
-            for position, step in enumerate(schedule.steps)
-            if isinstance(step, Kernel)
-            for name in calls[step.name].stores
-            if name not in calls[step.name].into
-        }
+        self.lives = Lifetimes(schedule, calls, self.buffers)
         self.free: list[str] = []  # dead buffers whose memory may be used again
         self.owned: set[str] = set()  # buffers that only kernels have ever seen
         self.views = {n.name for n in self.graph.nodes if _is_alias(n)}
@@ -107,11 +94,11 @@ class WrapperWriter:
         self.late: list[str] | None = None  # deletions after the current launch, None outside one
 
     def write(self) -> WrapperSource:
-        """The source of the wrapper."""
+        """Return the source of the wrapper."""
         names = [spec.name for spec in self.graph.inputs]
         taken = [f"{items_text(names)} = args"] if names else []
         self._arguments()
-        for steps in together(self.schedule, self.calls, self.last_use, self.buffers):
+        for steps in together(self.schedule, self.calls, self.lives.last_use, self.buffers):
             self._steps(steps)
         returned = [self._returned(o) for o in self.graph.outputs]
         self.lines.append(f"return ({items_text(returned)})")
@@ -125,7 +112,7 @@ class WrapperWriter:
         )
 
     def _straight(self, names: Sequence[str]) -> str:
-        """The text of `WrapperSource.straight`. Call it after all lines are written."""
+        """Return the text of `WrapperSource.straight`. Call it after all lines are written."""
         externs = [step.target for step in self.schedule.steps if isinstance(step, Extern)]
         if self.direction != "inference" or not all(map(_is_plain, externs)):
             return ""
@@ -139,41 +126,14 @@ class WrapperWriter:
 
     # -- lifetimes --------------------------------------------------------------------------
 
-    def _last_uses(self) -> dict[str, int]:
-        """Value -> the last step that reads it, without values that the graph returns."""
-        last: dict[str, int] = {}
-        for position, step in enumerate(self.schedule.steps):
-            names: Sequence[str]
-            if isinstance(step, Kernel):
-                call = self.calls[step.name]
-                names = (*call.loads, *call.parameters, *call.stores, *call.into.values())
-            else:
-                names = (*extern_refs(step), step.name)
-            last.update(dict.fromkeys(names, position))
-        for name in output_refs(self.graph):
-            last.pop(name, None)
-        # memory lives as long as every value stored over it
-        for name, memory in reversed(self.memory.items()):
-            if name not in last:
-                last.pop(memory, None)
-            elif memory in last:
-                last[memory] = max(last[memory], last[name])
-        return last
-
     def _release(self, position: int) -> None:
         gone: list[str] = []
-        for name in self.dying.get(position, ()):
-            if name in self.owned and self._is_kept(self.buffers[name], position):
+        for name in self.lives.ending_at(position):
+            if name in self.owned and self.lives.keeps_memory(self.buffers[name], position):
                 self.free.append(name)
             elif name not in self.graph.constants:
                 gone.append(name)
         self._delete(*gone)
-
-    def _is_kept(self, buffer: Buffer, position: int) -> bool:
-        """Whether memory is kept for a later kernel. On a GPU, where allocation is cheap, only if
-        small."""
-        little = buffer.device.type == "cpu" or bytes_of(buffer) <= LITTLE
-        return little and self.last_wanted.get(_layout(buffer), -1) > position
 
     def _delete(self, *names: str) -> None:
         if names:
@@ -282,7 +242,7 @@ class WrapperWriter:
         self.lines += lines
 
     def _allocate(self, buffer: Buffer) -> None:
-        for name in [f for f in self.free if _layout(self.buffers[f]) == _layout(buffer)]:
+        for name in [f for f in self.free if layout_of(self.buffers[f]) == layout_of(buffer)]:
             self.free.remove(name)
             if self.gate.allows(REUSE, f"{buffer.name}<-{name}"):
                 self.lines.append(f"{buffer.name} = {name}")
@@ -300,7 +260,7 @@ class WrapperWriter:
                 device = self._object(buffer.device, str(buffer.device))
                 call = f"empty_strided({size}, {stride}, dtype={dtype}, device={device})"
             self.lines.append(f"{buffer.name} = {call}")
-        if buffer.name in self.last_use:
+        if buffer.name in self.lives.last_use:
             self.owned.add(buffer.name)
 
     def _dtype(self, buffer: Buffer) -> str:
@@ -315,7 +275,7 @@ class WrapperWriter:
         if node.out is not None:
             self._lay_out(node.out)
         for name in (*extern_refs(node), node.alias_of or ""):
-            self.owned.discard(self.memory.get(name, name))  # its memory may be shared now
+            self.owned.discard(self.lives.memory.get(name, name))  # its memory may be shared now
 
     def _lay_out(self, buffer: Buffer) -> None:
         """Ensure the strides of a tensor that kernels read and did not make themselves."""
@@ -336,7 +296,7 @@ class WrapperWriter:
         return f"{target}({', '.join([*args, *kwargs])})"
 
     def _returned(self, output: Any) -> str:
-        """A result. In a forward, a view is detached from its base.
+        """Return a result. In a forward, a view is detached from its base.
 
         The base may be a result that needs a gradient. torch would then assume that the view needs
         one too.
@@ -347,7 +307,7 @@ class WrapperWriter:
         return self._value(output)
 
     def _value(self, value: Any) -> str:
-        """An argument or output as Python."""
+        """Return an argument or output as Python."""
         match value:
             case Ref():
                 if value.name in self.graph.constants:
@@ -372,7 +332,7 @@ class WrapperWriter:
         return self._object(value, str(value))
 
     def _object(self, value: Any, text: str) -> str:
-        """A name for an object that has no literal."""
+        """Return a name for an object that has no literal."""
         stem = "".join(c if c.isalnum() else "_" for c in text.removeprefix("torch.ops."))[:60]
         name = f"o_{stem}"
         while name in self.names and self.names[name] is not value:
@@ -382,19 +342,15 @@ class WrapperWriter:
 
 
 def _in_rows(buffer: Buffer) -> bool:
-    """Whether a buffer is known to be contiguous."""
+    """Return whether a buffer is known to be contiguous."""
     return buffer.stride == contiguous_strides(buffer.size)
 
 
 def _is_plain(target: Any) -> bool:
-    """Whether a callable is an ATen operator, or getitem."""
+    """Return whether a callable is an ATen operator, or getitem."""
     return target is operator.getitem or getattr(target, "namespace", "") == "aten"
 
 
 def _is_alias(node: Node) -> bool:
-    """Whether a node is a tensor that shares the memory of another."""
+    """Return whether a node is a tensor that shares the memory of another."""
     return isinstance(node, Extern) and node.alias_of is not None and node.out is not None
-
-
-def _layout(buffer: Buffer) -> tuple[Any, ...]:
-    return (buffer.dtype, buffer.size, buffer.stride, buffer.device)

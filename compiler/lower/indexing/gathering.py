@@ -60,7 +60,7 @@ def index_select(site: Site, x: Tensor, dim: int, positions: Tensor) -> Tensor:
 
 
 def as_row(x: Tensor) -> Tensor:
-    """A 0-d tensor as a tensor of size (1,); other tensors unchanged."""
+    """Return a 0-d tensor as a tensor of size (1,); other tensors unchanged."""
     return x if x.size else x.viewed([ONE], lambda point: ())
 
 

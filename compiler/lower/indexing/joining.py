@@ -52,7 +52,7 @@ def cat(site: Site, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 
 def pad(site: Site, x: Tensor, padding: Sequence[Size], value: Operand = 0) -> Tensor:
-    """A tensor padded with a constant. Negative padding crops."""
+    """Return a tensor padded with a constant. Negative padding crops."""
     rank = len(x.size)
     before = [ZERO] * rank
     guards: list[tuple[int, bool, bool]] = []
@@ -79,7 +79,7 @@ def pad(site: Site, x: Tensor, padding: Sequence[Size], value: Operand = 0) -> T
 
 
 def flip(site: Site, x: Tensor, dims: Sequence[int]) -> Tensor:
-    """A tensor with dimensions reversed."""
+    """Return a tensor with dimensions reversed."""
     flipped = {normal_dim(d, len(x.size)) for d in dims}
 
     def element(point: Point) -> Expr:
@@ -89,7 +89,7 @@ def flip(site: Site, x: Tensor, dims: Sequence[int]) -> Tensor:
 
 
 def repeat(site: Site, x: Tensor, repeats: Sequence[Size]) -> Tensor:
-    """A tensor repeated along its dimensions."""
+    """Return a tensor repeated along its dimensions."""
     skip = len(repeats) - len(x.size)
 
     def element(point: Point) -> Expr:

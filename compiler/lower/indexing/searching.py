@@ -30,7 +30,7 @@ def _length(row: Tensor) -> int:
 def _found(
     row: Tensor, outer: Point, value: Expr, dtype: torch.dtype, right: bool, sorter: Tensor | None
 ) -> Expr:
-    """The number of elements of a sorted row that are smaller, or not larger if `right`.
+    """Return the number of elements of a sorted row that are smaller, or not larger if `right`.
 
     The binary search compares the same elements as eager's, because a row that ends with NaN is
     not sorted by this comparison, so the result depends on the elements that are compared.

@@ -26,12 +26,12 @@ Size = Index | int
 
 
 def normal_dim(dim: int, rank: int) -> int:
-    """A non-negative dimension. For a 0-d tensor it is 0."""
+    """Return a non-negative dimension. For a 0-d tensor it is 0."""
     return dim % rank if rank else 0
 
 
 def same(site: Site, x: Tensor) -> Tensor:
-    """The tensor itself, for alias and detach."""
+    """Return the tensor itself, for alias and detach."""
     return x.viewed(x.size, lambda p: p)
 
 
@@ -59,12 +59,12 @@ def transpose(site: Site, x: Tensor, first: int, second: int) -> Tensor:
 
 
 def t(site: Site, x: Tensor) -> Tensor:
-    """A transposed matrix; other tensors unchanged."""
+    """Return a transposed matrix; other tensors unchanged."""
     return transpose(site, x, 0, 1) if len(x.size) == 2 else same(site, x)
 
 
 def expand(site: Site, x: Tensor, size: object, *, implicit: bool = False) -> Tensor:
-    """A tensor whose dimensions of size one are repeated."""
+    """Return a tensor whose dimensions of size one are repeated."""
     new = site.size
     skip = len(new) - len(x.size)
 
@@ -75,7 +75,7 @@ def expand(site: Site, x: Tensor, size: object, *, implicit: bool = False) -> Te
 
 
 def squeeze_dims(site: Site, x: Tensor, dims: Sequence[int] | int) -> Tensor:
-    """A tensor without those of the given dimensions that have size one."""
+    """Return a tensor without those of the given dimensions that have size one."""
     wanted = [dims] if isinstance(dims, int) else list(dims)
     gone = {normal_dim(d, len(x.size)) for d in wanted}
     kept = [k for k, s in enumerate(x.size) if k not in gone or s != 1]
@@ -90,12 +90,12 @@ def squeeze_dims(site: Site, x: Tensor, dims: Sequence[int] | int) -> Tensor:
 
 
 def squeeze_all(site: Site, x: Tensor) -> Tensor:
-    """A tensor without its dimensions of size one."""
+    """Return a tensor without its dimensions of size one."""
     return squeeze_dims(site, x, list(range(len(x.size))))
 
 
 def unsqueeze(site: Site, x: Tensor, dim: int) -> Tensor:
-    """A tensor with a new dimension of size one."""
+    """Return a tensor with a new dimension of size one."""
     at = normal_dim(dim, len(x.size) + 1)
     new = [*x.size[:at], to_index(1), *x.size[at:]]
     return x.viewed(new, lambda p: (*p[:at], *p[at + 1 :]))
@@ -110,7 +110,10 @@ def select(site: Site, x: Tensor, dim: int, position: Size) -> Tensor:
 
 
 def from_end(position: Size, size: Index) -> Index:
-    """A non-negative position. A negative one counts from the end. Raises NotLowered if unknown."""
+    """Return a non-negative position.
+
+    A negative one counts from the end. Raises NotLowered if unknown.
+    """
     index = to_index(position)
     if is_nonnegative(index):
         return index
@@ -120,7 +123,10 @@ def from_end(position: Size, size: Index) -> Index:
 
 
 def slice_start(start: Size | None, size: Index) -> Index:
-    """The first position of a slice, clamped to the dimension. Raises NotLowered if unknown."""
+    """Return the first position of a slice, clamped to the dimension.
+
+    Raises NotLowered if unknown.
+    """
     if start is None:
         return ZERO
     first = from_end(start, size)
@@ -146,7 +152,7 @@ def slice_(
 
 
 def view(site: Site, x: Tensor, size: object) -> Tensor:
-    """A tensor with another size and the same elements in row-major order."""
+    """Return a tensor with another size and the same elements in row-major order."""
     return reshaped(x, site.size)
 
 
@@ -220,7 +226,7 @@ def unfold(site: Site, x: Tensor, dim: int, size: int, step: int) -> Tensor:
 
 
 def diagonal(site: Site, x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """A diagonal of two dimensions, as the last dimension."""
+    """Return a diagonal of two dimensions, as the last dimension."""
     a, b = normal_dim(dim1, len(x.size)), normal_dim(dim2, len(x.size))
     below, right = max(-offset, 0), max(offset, 0)
 

@@ -35,7 +35,7 @@ Operand = Tensor | Index | Ref | bool | int | float
 def make_axes(
     size: Sequence[Index], prefix: str, strides: Sequence[Index] | None = None
 ) -> tuple[tuple[Axis, ...], Point]:
-    """The loop axes of a size, and the point that they index.
+    """Return the loop axes of a size, and the point that they index.
 
     Dimensions of size one have no axis. With `strides`, the axes are sorted from the largest stride
     to the smallest, so that the innermost loop is contiguous in memory.
@@ -78,7 +78,7 @@ class Site:
         self._taken: set[str] = set()
 
     def result(self, position: int = 0) -> torch.Tensor:
-        """The fake tensor of a result, with eager's shape, strides and dtype."""
+        """Return the fake tensor of a result, with eager's shape, strides and dtype."""
         value = self.node.meta["val"]
         if isinstance(value, tuple | list):
             value = value[position]
@@ -87,7 +87,7 @@ class Site:
         return value
 
     def operand_value(self, position: int) -> torch.Tensor:
-        """The fake tensor of an operand."""
+        """Return the fake tensor of an operand."""
         operand = self.node.args[position]
         value = operand.meta["val"] if isinstance(operand, fx.Node) else operand
         if not isinstance(value, torch.Tensor):
@@ -111,11 +111,11 @@ class Site:
         return self.sizes.indices(self.result().shape)
 
     def tensor(self, element: Element, dtype: torch.dtype | None = None) -> Tensor:
-        """A tensor of the result's size, computed by `element`."""
+        """Return a tensor of the result's size, computed by `element`."""
         return Tensor(dtype or self.dtype, self.size, element)
 
     def scalar(self, value: Operand, dtype: torch.dtype) -> Expr:
-        """A scalar operand as an expression of a dtype."""
+        """Return a scalar operand as an expression of a dtype."""
         match value:
             case Index():
                 return cast(index_value(value), dtype)

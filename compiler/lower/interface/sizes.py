@@ -48,14 +48,14 @@ class Sizes:
         return tuple(self.index(s) for s in sizes)
 
     def symbol(self, size: torch.SymInt) -> Symbol | None:
-        """The symbol of a size that is a single symbol, else None."""
+        """Return the symbol of a size that is a single symbol, else None."""
         expr = size.node.expr
         if isinstance(expr, sympy.Symbol):
             return self._symbol(expr, size.node.shape_env)
         return None
 
     def named(self, symbol: sympy.Symbol, shape_env: object) -> Symbol:
-        """The symbol of a sympy symbol."""
+        """Return the symbol of a sympy symbol."""
         return self._symbol(symbol, shape_env)
 
     def _symbol(self, symbol: sympy.Symbol, shape_env: object) -> Symbol:

@@ -38,14 +38,14 @@ class Tensor:
         return product(self.size)
 
     def at(self, point: Point, dtype: torch.dtype | None = None) -> Expr:
-        """The element at a point, converted to a dtype if given."""
+        """Return the element at a point, converted to a dtype if given."""
         if len(point) != len(self.size):
             raise NotLowered(f"{len(point)} indices for {len(self.size)} dimensions")
         value = self.element(point)
         return value if dtype is None else cast(value, dtype)
 
     def broadcast(self, point: Point, dtype: torch.dtype | None = None) -> Expr:
-        """The element for a point of a larger tensor to which this one is broadcast."""
+        """Return the element for a point of a larger tensor to which this one is broadcast."""
         skip = len(point) - len(self.size)
         own = tuple(
             ZERO if size == 1 else where
@@ -54,12 +54,15 @@ class Tensor:
         return self.at(own, dtype)
 
     def viewed(self, size: Sequence[Index], index: Callable[[Point], Point]) -> Tensor:
-        """A tensor with other indices. `index` maps a point of the new size to one of this size."""
+        """Return a tensor with other indices.
+
+        `index` maps a point of the new size to one of this size.
+        """
         return Tensor(self.dtype, tuple(size), lambda point: self.element(index(point)))
 
 
 def from_buffer(buffer: Buffer) -> Tensor:
-    """A tensor that reads a buffer."""
+    """Return a tensor that reads a buffer."""
 
     def element(point: Point) -> Expr:
         # canonical: the only index of a dimension of size one is 0

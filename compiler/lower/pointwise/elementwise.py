@@ -42,7 +42,7 @@ def _named(name: str) -> Callable[..., Expr]:
 
 
 def unary(name: str) -> Lowering:
-    """An operation of the IR applied to one operand."""
+    """Return an operation of the IR applied to one operand."""
 
     def lower(site: Site, x: Tensor) -> Tensor:
         return _map(site, (x,), _named(name))
@@ -67,7 +67,7 @@ def frac(site: Site, x: Tensor) -> Tensor:
 
 
 def binary(name: str) -> Lowering:
-    """An operation of the IR applied to two operands of the result's dtype."""
+    """Return an operation of the IR applied to two operands of the result's dtype."""
 
     def lower(site: Site, x: Operand, y: Operand) -> Tensor:
         return _map(site, (x, y), _named(name))
@@ -76,12 +76,12 @@ def binary(name: str) -> Lowering:
 
 
 def promoted(x: Operand, y: Operand) -> torch.dtype:
-    """The promoted dtype of two operands, by torch's rules."""
+    """Return the promoted dtype of two operands, by torch's rules."""
     return torch.result_type(_sample(x), _sample(y))
 
 
 def _sample(x: Operand) -> torch.Tensor | bool | int | float:
-    """A value of the same promotion category: a tensor, a 0-d tensor, or a number."""
+    """Return a value of the same promotion category: a tensor, a 0-d tensor, or a number."""
     if isinstance(x, Tensor):
         return torch.empty((1,) if x.size else (), dtype=x.dtype, device="meta")
     if isinstance(x, Index):
@@ -90,7 +90,7 @@ def _sample(x: Operand) -> torch.Tensor | bool | int | float:
 
 
 def comparison(name: str) -> Lowering:
-    """A comparison in the promoted dtype of its operands."""
+    """Return a comparison in the promoted dtype of its operands."""
 
     def lower(site: Site, x: Operand, y: Operand) -> Tensor:
         return _map(site, (x, y), _named(name), promoted(x, y))
@@ -116,7 +116,7 @@ def predicate(name: str) -> Lowering:
 
 
 def logical(name: str) -> Lowering:
-    """A bitwise operation on the truth values of the operands."""
+    """Return a bitwise operation on the truth values of the operands."""
 
     def truth(x: Operand) -> Callable[[tuple[Index, ...]], Expr]:
         if isinstance(x, Tensor):
@@ -174,7 +174,7 @@ def div(site: Site, x: Operand, y: Operand, *, rounding_mode: str | None = None)
 
 
 def fmod(site: Site, x: Operand, y: Operand) -> Tensor:
-    """The remainder with the sign of x."""
+    """Return the remainder with the sign of x."""
     return _map(site, (x, y), _named("fmod" if site.dtype.is_floating_point else "trunc_mod"))
 
 
@@ -240,7 +240,7 @@ def sign(site: Site, x: Tensor) -> Tensor:
 
 
 def absolute(site: Site, x: Tensor) -> Tensor:
-    """The absolute value. Bools and unsigned integers are unchanged."""
+    """Return the absolute value. Bools and unsigned integers are unchanged."""
     if x.dtype in (torch.bool, torch.uint8):
         return _map(site, (x,), lambda a: a)
     return _map(site, (x,), _named("abs"))
@@ -274,7 +274,7 @@ def bitwise_not(site: Site, x: Tensor) -> Tensor:
 
 
 def convert(site: Site, x: Tensor, *args: object, **kwargs: object) -> Tensor:
-    """A copy in the dtype of the result."""
+    """Return a copy in the dtype of the result."""
     if x.dtype.is_complex:
         raise NotLowered("a conversion of complex numbers")
     dtype = site.dtype
@@ -282,7 +282,7 @@ def convert(site: Site, x: Tensor, *args: object, **kwargs: object) -> Tensor:
 
 
 def copy(site: Site, x: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
-    """The source, with the size and dtype of x."""
+    """Return the source, with the size and dtype of x."""
     return convert(site, source)
 
 

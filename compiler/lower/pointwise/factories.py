@@ -14,13 +14,13 @@ prims = torch.ops.prims
 
 
 def full(site: Site, size: object, value: Operand, **kwargs: object) -> Tensor:
-    """A tensor with equal elements."""
+    """Return a tensor with equal elements."""
     element = site.operand(value, site.dtype)
     return site.tensor(lambda point: element(()))
 
 
 def full_like(site: Site, x: Tensor, value: Operand, **kwargs: object) -> Tensor:
-    """A tensor with equal elements and the size of another tensor."""
+    """Return a tensor with equal elements and the size of another tensor."""
     return full(site, None, value)
 
 
@@ -35,7 +35,7 @@ def ones(site: Site, *args: object, **kwargs: object) -> Tensor:
 
 
 def scalar_tensor(site: Site, value: Operand, **kwargs: object) -> Tensor:
-    """A 0-d tensor of a number."""
+    """Return a 0-d tensor of a number."""
     return full(site, None, value)
 
 

@@ -33,13 +33,13 @@ class _Windows:
         self.even = bool(windows) and places % windows == 0
 
     def start(self, window: Index) -> Index:
-        """The first position of a window."""
+        """Return the first position of a window."""
         if self.even:
             return window * self.longest
         return window * self.size // self.count
 
     def length(self, window: Index) -> Index:
-        """The number of positions in a window."""
+        """Return the number of positions in a window."""
         if self.even:
             return to_index(self.longest)
         return ((window + 1) * self.size + (self.count - 1)) // self.count - self.start(window)
@@ -54,7 +54,7 @@ def _windows(site: Site, x: Tensor, dims: int) -> list[_Windows]:
 def _places(
     x: Tensor, point: Point, windows: Sequence[_Windows], other: Expr
 ) -> Iterator[tuple[Point, Expr]]:
-    """The positions in the window of a point, in row-major order, and the elements there.
+    """Yield the positions in the window of a point, in row-major order, and the elements there.
 
     The element is `other` at positions past the end of a shorter window.
     """
@@ -75,7 +75,7 @@ def _places(
 
 
 def adaptive_avg_pool(dims: int) -> Lowering:
-    """The mean of each of a given number of windows."""
+    """Return the mean of each of a given number of windows."""
 
     def lower(site: Site, x: Tensor, size: object) -> Tensor:
         windows = _windows(site, x, dims)
@@ -95,7 +95,10 @@ def adaptive_avg_pool(dims: int) -> Lowering:
 
 
 def adaptive_max_pool(dims: int) -> Lowering:
-    """The largest element of each window, and its position in the input. The last NaN wins."""
+    """Return the largest element of each window, and its position in the input.
+
+    The last NaN wins.
+    """
 
     def lower(site: Site, x: Tensor, size: object) -> tuple[Tensor, Tensor]:
         windows = _windows(site, x, dims)

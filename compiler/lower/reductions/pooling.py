@@ -46,7 +46,7 @@ def _not_across_channels(site: Site, spans: Sequence[DimensionWindows]) -> None:
 
 
 def avg_pool(dims: int) -> Lowering:
-    """The mean of each window, over its elements in the input or including the padding."""
+    """Return the mean of each window, over its elements in the input or including the padding."""
 
     def lower(
         site: Site,
@@ -86,7 +86,7 @@ def _gathered(
     share: Callable[[Point, Expr], Expr],
     compute: torch.dtype,
 ) -> Expr:
-    """The sum of the shares of all windows that contain a position."""
+    """Return the sum of the shares of all windows that contain a position."""
     outer, place = point[: -len(spans)], point[-len(spans) :]
     total: Expr | None = None
     for backs in combinations(*(range(s.overlap - 1, -1, -1) for s in spans)):
@@ -106,7 +106,7 @@ def _gathered(
 
 
 def avg_pool_backward(dims: int) -> Lowering:
-    """The sum of each element's shares of the gradients of the windows that contain it."""
+    """Return the sum of each element's shares of the gradients of the windows that contain it."""
 
     def lower(
         site: Site,
@@ -133,7 +133,7 @@ def avg_pool_backward(dims: int) -> Lowering:
 
 
 def _first(span: DimensionWindows, window: Index) -> Index:
-    """The first position of a window that is in the input."""
+    """Return the first position of a window that is in the input."""
     start = span.place(window, 0)
     if not span.padding:
         return start
@@ -142,7 +142,10 @@ def _first(span: DimensionWindows, window: Index) -> Index:
 
 
 def max_pool_with_places(dims: int) -> Lowering:
-    """The largest element of each window, and its position in the input. The last NaN wins."""
+    """Return the largest element of each window, and its position in the input.
+
+    The last NaN wins.
+    """
 
     def lower(
         site: Site,
@@ -198,7 +201,7 @@ def max_pool_backward(
     ceil_mode: bool,
     places: Tensor,
 ) -> Tensor:
-    """The sum of the gradients of the windows in which each element is the largest."""
+    """Return the sum of the gradients of the windows in which each element is the largest."""
     result, compute, dims = site.dtype, compute_dtype(site.dtype), 2
     spans = spans_of(dims, x.size, gradient.size, kernel, stride, padding, dilation)
     if any(s.dilation != 1 for s in spans):
@@ -236,7 +239,7 @@ def adaptive_avg_pool_backward(dims: int) -> Lowering:
 
 
 def _even(sizes: Sequence[Index], windows: Sequence[Index]) -> list[int]:
-    """The lengths of windows of equal length. Raises NotLowered if sizes do not divide."""
+    """Return the lengths of windows of equal length. Raises NotLowered if sizes do not divide."""
     lengths: list[int] = []
     for size, count in zip(sizes, windows, strict=True):
         if size.constant is None or not count.constant or size.constant % count.constant:

@@ -30,7 +30,7 @@ def _converted(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _rounded(site: Site, x: Tensor, position: int = 0) -> Tensor:
-    """A reduction that was computed in a wider dtype, converted to that of the result."""
+    """Return a reduction that was computed in a wider dtype, converted to that of the result."""
     dtype = site.result(position).dtype
     return x if x.dtype == dtype else _converted(x, dtype)
 
@@ -52,7 +52,7 @@ def sum_(
     *,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """The sum. Half-precision types are summed in float32."""
+    """Return the sum. Half-precision types are summed in float32."""
     return _rounded(site, _reduce(site, "sum", x, _dims(x, dims), keepdim, site.dtype))
 
 
@@ -64,7 +64,7 @@ def prod(
     *,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """The product."""
+    """Return the product."""
     return _rounded(site, _reduce(site, "prod", x, _dims(x, dim), keepdim, site.dtype))
 
 
@@ -81,7 +81,7 @@ def mean(
     *,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """The sum divided by the number of elements."""
+    """Return the sum divided by the number of elements."""
     over = _dims(x, dims)
     compute = compute_dtype(site.dtype)
     total = site.reduce("sum", _converted(x, compute), over, keepdim=keepdim)
@@ -145,7 +145,7 @@ def truth(kind: str) -> Lowering:
 def _moments(
     site: Site, x: Tensor, dims: list[int], correction: Operand | None, keepdim: bool
 ) -> tuple[Tensor, Tensor]:
-    """The variance and the mean in the dtype of arithmetic.
+    """Return the variance and the mean in the dtype of arithmetic.
 
     There are two sweeps: one for the sum, on a CPU in double as in eager, and one for the squared
     deviations from the mean. Deviations are from the rounded mean; the square of its rounding error
@@ -204,7 +204,7 @@ def var(
     correction: Operand | None = None,
     keepdim: bool = False,
 ) -> Tensor:
-    """The variance."""
+    """Return the variance."""
     variance, _ = _moments(site, x, _dims(x, dims), correction, keepdim)
     return _converted(variance, site.dtype)
 
@@ -217,7 +217,7 @@ def var_mean(
     correction: Operand | None = None,
     keepdim: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """The variance and the mean."""
+    """Return the variance and the mean."""
     variance, average = _moments(site, x, _dims(x, dims), correction, keepdim)
     return _converted(variance, site.dtype), _converted(average, site.result(1).dtype)
 

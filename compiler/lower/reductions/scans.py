@@ -24,7 +24,7 @@ def _exact(site: Site, dtype: torch.dtype) -> torch.dtype:
 
 def _scan(kind: str) -> Lowering:
     def lowering(site: Site, x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
-        """A scan, accumulated in the dtype of `_exact`."""
+        """Return a scan, accumulated in the dtype of `_exact`."""
         if site.dtype.is_complex:
             raise NotLowered("complex numbers")
         return _states(site, kind, x, dim, site.dtype, _exact(site, site.dtype))

@@ -31,11 +31,11 @@ class DimensionWindows:
     windows: Index
 
     def place(self, window: Index, step: int) -> Index:
-        """The step-th position of a window, which may be in the padding."""
+        """Return the step-th position of a window, which may be in the padding."""
         return window * self.stride - self.padding + step * self.dilation
 
     def may_miss(self, step: int) -> tuple[bool, bool]:
-        """Whether the step-th position of some window is before the input, and after it."""
+        """Return whether the step-th position of some window is before the input, and after it."""
         before = step * self.dilation < self.padding
         last = (self.windows - 1) * self.stride - self.padding + step * self.dilation
         behind = (self.size - 1 - last).constant
@@ -47,11 +47,11 @@ class DimensionWindows:
         return -(-self.kernel // self.stride)
 
     def window_at(self, place: Index, back: int) -> Index:
-        """The last window that may contain a position, or the window `back` before that."""
+        """Return the last window that may contain a position, or the window `back` before that."""
         return (place + self.padding) // self.stride - back
 
     def holds(self, place: Index, back: int) -> list[Expr]:
-        """The conditions under which that window exists and contains the position."""
+        """Return the conditions under which that window exists and contains the position."""
         window = self.window_at(place, back)
         conditions = [] if is_nonnegative(window) else [_at_least(window, ZERO)]
         conditions.append(_below(window, self.windows))
@@ -61,7 +61,7 @@ class DimensionWindows:
         return conditions
 
     def length(self, window: Index, *, padded: bool) -> Index:
-        """The number of positions of a window in the input, or in the padded input."""
+        """Return the number of positions of a window in the input, or in the padded input."""
         start = self.place(window, 0)
         end = extremum("min", start + self.kernel, self.size + (self.padding if padded else 0))
         return end - (start if padded else extremum("max", start, ZERO))
@@ -92,7 +92,10 @@ def spans_of(
     padding: int | Sequence[int],
     dilation: int | Sequence[int] = 1,
 ) -> list[DimensionWindows]:
-    """The windows along each of the last `dims` dimensions. The default stride is `kernel`."""
+    """Return the windows along each of the last `dims` dimensions.
+
+    The default stride is `kernel`.
+    """
     steps = stride if isinstance(stride, int) or len(stride) else kernel
     lengths, strides, paddings, dilations = (
         _each(v, dims) for v in (kernel, steps, padding, dilation)
@@ -110,7 +113,7 @@ def check_few(counts: Sequence[int]) -> None:
 
 
 def clamped(place: Index, size: Index, *, before: bool, behind: bool) -> Index:
-    """A position clamped to the dimension, for loads without a branch."""
+    """Return a position clamped to the dimension, for loads without a branch."""
     if before:
         place = extremum("max", place, ZERO)
     return extremum("min", place, size - 1) if behind else place
@@ -124,7 +127,7 @@ def window_of(
     *,
     repeats: bool = False,
 ) -> Iterator[tuple[Point, Expr]]:
-    """The positions in the window of a point, in row-major order, and the elements there.
+    """Yield the positions in the window of a point, in row-major order, and the elements there.
 
     Elements in the padding are `other`, or with `repeats` the nearest elements of the input.
     """
@@ -147,14 +150,14 @@ def window_of(
 def divisor(
     spans: Sequence[DimensionWindows], windows: Sequence[Index], padded: bool, override: int | None
 ) -> Index:
-    """The divisor of the sum over a window: its number of positions, or a given number."""
+    """Return the divisor of the sum over a window: its number of positions, or a given number."""
     if override is not None:
         return to_index(override)
     return product(s.length(w, padded=padded) for s, w in zip(spans, windows, strict=True))
 
 
 def flat_place(place: Sequence[Index], sizes: Sequence[Index]) -> Index:
-    """The row-major index of a position."""
+    """Return the row-major index of a position."""
     flat = ZERO
     for where, size in zip(place, sizes, strict=True):
         flat = flat * size + where
@@ -162,7 +165,7 @@ def flat_place(place: Sequence[Index], sizes: Sequence[Index]) -> Index:
 
 
 def lowest(dtype: torch.dtype) -> Expr:
-    """The smallest value of a dtype; -inf for floats."""
+    """Return the smallest value of a dtype; -inf for floats."""
     if dtype.is_floating_point:
         return constant(dtype, float("-inf"))
     return constant(dtype, torch.iinfo(dtype).min)

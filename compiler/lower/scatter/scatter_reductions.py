@@ -92,7 +92,7 @@ def scatter_reduce(
     reduce: str,
     include_self: bool = True,
 ) -> Tensor:
-    """A scatter along a dimension that combines the values for each element."""
+    """Return a scatter along a dimension that combines the values for each element."""
     given = source if isinstance(source, Tensor) else number(site, source)
     if not x.size:
         return _reduced_to_scalar(site, x, positions, given, reduce, include_self=include_self)
@@ -110,7 +110,7 @@ def scatter_reduce(
 def _reduced_to_scalar(
     site: Site, x: Tensor, positions: Tensor, source: Tensor, kind: str, *, include_self: bool
 ) -> Tensor:
-    """A 0-d tensor combined with one value."""
+    """Return a 0-d tensor combined with one value."""
     if kind not in OPERATIONS or site.dtype == torch.bool:
         raise NotLowered(f"the reduction {kind} of {site.dtype}")
     if not include_self:

@@ -24,7 +24,7 @@ aten = torch.ops.aten
 
 
 def _covers(positions: Tensor, x: Tensor, point: Point, at: int) -> list[Expr]:
-    """The conditions under which `positions` covers a point, ignoring dimension `at`."""
+    """Return the conditions under which `positions` covers a point, ignoring dimension `at`."""
     return [
         call("lt", index_value(point[k]), index_value(size))
         for k, size in enumerate(positions.size)
@@ -33,7 +33,7 @@ def _covers(positions: Tensor, x: Tensor, point: Point, at: int) -> list[Expr]:
 
 
 def scatter(*, add: bool) -> Lowering:
-    """A scatter along a dimension.
+    """Return a scatter along a dimension.
 
     It is pointwise if `positions` has size one along the dimension, so that no element is written
     twice.
@@ -75,7 +75,7 @@ def scatter(*, add: bool) -> Lowering:
 
 
 def number(site: Site, value: Operand) -> Tensor:
-    """A number as a 0-d tensor."""
+    """Return a number as a 0-d tensor."""
     element = site.operand(value, site.dtype)
     return Tensor(site.dtype, (), lambda point: element(()))
 
@@ -83,7 +83,7 @@ def number(site: Site, value: Operand) -> Tensor:
 def scatter_to_scalar(
     site: Site, x: Tensor, positions: Tensor, source: Tensor, name: str
 ) -> Tensor:
-    """A 0-d tensor with its element replaced by a value, or combined with it."""
+    """Return a 0-d tensor with its element replaced by a value, or combined with it."""
     if any(n != 1 for n in (*positions.size, *source.size)):
         raise NotLowered("several elements for a 0-d tensor")
 
@@ -103,7 +103,7 @@ Replacement = Callable[[Point, Expr], Expr]
 
 
 def combined(name: str, old: Expr, new: Expr) -> Expr:
-    """An operation on two values, computed in the dtype of arithmetic on them."""
+    """Return an operation on two values, computed in the dtype of arithmetic on them."""
     wide = compute_dtype(old.dtype)
     return cast(call(name, cast(old, wide), cast(new, wide)), old.dtype)
 
@@ -119,12 +119,12 @@ def _place(position: Expr, size: Index) -> Index:
 
 
 def _along(site: Site, x: Tensor, at: int, positions: Tensor, replacement: Replacement) -> Tensor:
-    """A scatter of the points of `positions`, which give indices along a dimension."""
+    """Return a scatter of the points of `positions`, which give indices along a dimension."""
     return site.scatter(x, positions.size, place_along(x, at, positions), replacement)
 
 
 def place_along(x: Tensor, at: int, positions: Tensor) -> Callable[[Point], Point]:
-    """The element of a point of `positions`, which gives its index along one dimension."""
+    """Return the element of a point of `positions`, which gives its index along one dimension."""
 
     def place(point: Point) -> Point:
         own = list(point)
@@ -135,7 +135,7 @@ def place_along(x: Tensor, at: int, positions: Tensor) -> Callable[[Point], Poin
 
 
 def place_of_row(x: Tensor, at: int, positions: Tensor) -> Callable[[Point], Point]:
-    """The element of a point of a slice. `positions` gives the index of each slice."""
+    """Return the element of a point of a slice. `positions` gives the index of each slice."""
 
     def place(point: Point) -> Point:
         own = list(point)
@@ -205,7 +205,7 @@ def _masked_put(
 
 
 def _broadcast(sizes: Sequence[tuple[Index, ...]]) -> tuple[Index, ...]:
-    """The broadcast of sizes that are known to be compatible."""
+    """Return the broadcast of sizes that are known to be compatible."""
     rank = max(map(len, sizes))
     padded = [(ONE,) * (rank - len(size)) + size for size in sizes]
     return tuple(next((n for n in column if n != 1), ONE) for column in zip(*padded, strict=True))
@@ -254,7 +254,7 @@ def embedding_dense_backward(
     padding_idx: int,
     scale_grad_by_freq: bool,
 ) -> Tensor:
-    """The sum of the gradients of each row, without the padding row."""
+    """Return the sum of the gradients of each row, without the padding row."""
     if scale_grad_by_freq:
         raise NotLowered("gradients scaled by frequency")
     rank, dtype = len(positions.size), compute_dtype(site.dtype)
@@ -283,7 +283,10 @@ SUMS = frozenset(
 
 
 def in_place(lowering: Lowering) -> Lowering:
-    """The in-place form of an operator. Its first operand must be a whole input of the graph."""
+    """Return the in-place form of an operator.
+
+    Its first operand must be a whole input of the graph.
+    """
 
     def lower(site: Site, x: Tensor, *args: Operand, **kwargs: Operand) -> Tensor:
         if x.buffer not in site.memory.inputs:

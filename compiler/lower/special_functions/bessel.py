@@ -32,7 +32,7 @@ def _exp(x: Term) -> Term:
 
 
 def _i0(x: Term, scale: Term | float) -> Term:
-    """The modified function of order 0, times scale * exp(-|x|)."""
+    """Return the modified function of order 0, times scale * exp(-|x|)."""
     size = x.apply("abs")
     near = rows.I0E_NEAR.at(size)
     far = rows.I0E_FAR.at(I_SPLIT / size)
@@ -40,7 +40,7 @@ def _i0(x: Term, scale: Term | float) -> Term:
 
 
 def _i1(x: Term, scale: Term | float) -> Term:
-    """The modified function of order 1, times scale * exp(-|x|)."""
+    """Return the modified function of order 1, times scale * exp(-|x|)."""
     size = x.apply("abs")
     near = rows.I1E_NEAR.at(size) * size
     far = rows.I1E_FAR.at(I_SPLIT / size)
@@ -49,7 +49,7 @@ def _i1(x: Term, scale: Term | float) -> Term:
 
 
 def i0(x: Term) -> Term:
-    """The modified Bessel function of the first kind of order 0."""
+    """Return the modified Bessel function of the first kind of order 0."""
     return _i0(x, _exp(x.apply("abs")))
 
 
@@ -59,7 +59,7 @@ def i0e(x: Term) -> Term:
 
 
 def i1(x: Term) -> Term:
-    """The modified Bessel function of the first kind of order 1."""
+    """Return the modified Bessel function of the first kind of order 1."""
     return _i1(x, _exp(x.apply("abs")))
 
 
@@ -69,7 +69,7 @@ def i1e(x: Term) -> Term:
 
 
 def _k(near: Term, far: Term, x: Term, *, scaled: bool) -> Term:
-    """A modified function of the second kind, from its near and far series."""
+    """Return a modified function of the second kind, from its near and far series."""
     tail = far / x.apply("sqrt")
     near = near * _exp(x) if scaled else near
     value = where(x <= K_SPLIT, near, tail if scaled else tail * _exp(-x))
@@ -94,7 +94,7 @@ def _k1(x: Term, *, scaled: bool) -> Term:
 
 
 def k0(x: Term) -> Term:
-    """The modified Bessel function of the second kind of order 0."""
+    """Return the modified Bessel function of the second kind of order 0."""
     return _k0(x, scaled=False)
 
 
@@ -104,7 +104,7 @@ def k0e(x: Term) -> Term:
 
 
 def k1(x: Term) -> Term:
-    """The modified Bessel function of the second kind of order 1."""
+    """Return the modified Bessel function of the second kind of order 1."""
     return _k1(x, scaled=False)
 
 
@@ -169,20 +169,20 @@ def _far_y1(x: Term) -> Term:
 
 
 def j0(x: Term) -> Term:
-    """The Bessel function of the first kind of order 0."""
+    """Return the Bessel function of the first kind of order 0."""
     size = x.apply("abs")
     return where(size <= J_SPLIT, _near_j0(size), _far_j0(size))
 
 
 def j1(x: Term) -> Term:
-    """The Bessel function of the first kind of order 1."""
+    """Return the Bessel function of the first kind of order 1."""
     size = x.apply("abs")
     value = where(size <= J_SPLIT, _near_j1(size), _far_j1(size))
     return where(x < 0, -value, value)
 
 
 def y0(x: Term) -> Term:
-    """The Bessel function of the second kind of order 0."""
+    """Return the Bessel function of the second kind of order 0."""
     scaled = x.apply("log") * (2 / pi)
     near = rows.Y0_NEAR.at(x * x) + scaled * _near_j0(x)
     value = where(x <= J_SPLIT, near, _far_y0(x))
@@ -190,7 +190,7 @@ def y0(x: Term) -> Term:
 
 
 def y1(x: Term) -> Term:
-    """The Bessel function of the second kind of order 1."""
+    """Return the Bessel function of the second kind of order 1."""
     near = x * rows.Y1_NEAR.at(x * x) + (_near_j1(x) * x.apply("log") - 1 / x) * (2 / pi)
     value = where(x <= J_SPLIT, near, _far_y1(x))
     return where(x < 0, nan, where(x.equals(0), -inf, value))
@@ -209,7 +209,7 @@ AIRY_ZETA = 2 * 2**1.5 / 3
 
 
 def airy_ai(x: Term) -> Term:
-    """The Airy function Ai. NaN at infinity, as in eager."""
+    """Return the Airy function Ai. NaN at infinity, as in eager."""
     size = x.apply("abs")
     root = size.apply("sqrt")
     zeta = size * root * (2 / 3)

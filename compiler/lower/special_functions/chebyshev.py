@@ -22,7 +22,7 @@ class Series:
     coefficients: tuple[float, ...]
 
     def at(self, x: Term) -> Term:
-        """The value at x, to the precision of the dtype of x."""
+        """Return the value at x, to the precision of the dtype of x."""
         terms = _significant(self.coefficients, x.dtype)
         t = (x - (self.low + self.high) / 2) * (2 / (self.high - self.low))
         twice = t + t
@@ -51,7 +51,7 @@ class Zero:
 
 
 def _significant(row: Sequence[float], dtype: torch.dtype) -> Sequence[float]:
-    """The coefficients without those at the end that are too small to matter."""
+    """Return the coefficients without those at the end that are too small to matter."""
     smallest = max(map(abs, row)) * torch.finfo(dtype).eps / 32
     last = max(k for k, c in enumerate(row) if abs(c) > smallest)
     return row[: max(last, 1) + 1]

@@ -35,7 +35,7 @@ def erfcx(x: Term) -> Term:
 
 
 def _inverse(x: Term, w: Term) -> Term:
-    """The inverse of erf at x, where w is -log(1 - x^2)."""
+    """Return the inverse of erf at x, where w is -log(1 - x^2)."""
     root = w.apply("sqrt")
     near = rows.ERFINV_NEAR.at(w)
     tail = rows.ERFINV_TAIL.at(2.5 / root) * root
@@ -45,12 +45,12 @@ def _inverse(x: Term, w: Term) -> Term:
 
 
 def erfinv(x: Term) -> Term:
-    """The inverse of erf. Infinite at 1 and -1, NaN beyond."""
+    """Return the inverse of erf. Infinite at 1 and -1, NaN beyond."""
     return _inverse(x, -((1 - x) * (1 + x)).apply("log"))
 
 
 def ndtri(x: Term) -> Term:
-    """The inverse of the normal distribution function."""
+    """Return the inverse of the normal distribution function."""
     return _inverse(2 * x - 1, -(4 * x * (1 - x)).apply("log")) * sqrt(2)
 
 

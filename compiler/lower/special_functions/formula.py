@@ -29,7 +29,7 @@ class Term:
         return self.expr.dtype
 
     def of(self, value: Term | float) -> Expr:
-        """An operand as an expression of the same dtype."""
+        """Return an operand as an expression of the same dtype."""
         return value.expr if isinstance(value, Term) else constant(self.dtype, value)
 
     def _with(self, name: str, other: Term | float) -> Term:
@@ -78,11 +78,11 @@ class Term:
         return self._with("bitwise_and", other)
 
     def equals(self, other: Term | float) -> Term:
-        """Whether two numbers are equal."""
+        """Return whether two numbers are equal."""
         return self._with("eq", other)
 
     def apply(self, name: str) -> Term:
-        """An operation of the IR applied to this term."""
+        """Return an operation of the IR applied to this term."""
         return Term(call(name, self.expr))
 
 
@@ -94,7 +94,7 @@ def where(condition: Term, x: Term | float, y: Term | float) -> Term:
 
 
 def polynomial(x: Term, coefficients: Sequence[float]) -> Term:
-    """The value of a polynomial. The coefficient of the highest power comes first."""
+    """Return the value of a polynomial. The coefficient of the highest power comes first."""
     total = x * 0.0 + coefficients[0]
     for coefficient in coefficients[1:]:
         total = total * x + coefficient
@@ -102,7 +102,7 @@ def polynomial(x: Term, coefficients: Sequence[float]) -> Term:
 
 
 def formula(function: Callable[..., Term]) -> Lowering:
-    """A lowering that applies a formula to its operands element by element."""
+    """Return a lowering that applies a formula to its operands element by element."""
 
     def lower(site: Site, *operands: Operand) -> Tensor:
         result, compute = site.dtype, compute_dtype(site.dtype)

@@ -40,7 +40,7 @@ def _positive_digamma(x: Term) -> Term:
 
 
 def digamma(x: Term) -> Term:
-    """The derivative of log(gamma(x)). NaN at negative integers, infinite at 0."""
+    """Return the derivative of log(gamma(x)). NaN at negative integers, infinite at 0."""
     whole = x.apply("trunc")
     reflected = _positive_digamma(1 - x) - pi / ((x - x.apply("round")) * pi).apply("tan")
     below = where(whole.equals(x), nan, reflected)
@@ -62,7 +62,7 @@ def _positive_trigamma(x: Term) -> Term:
 
 
 def trigamma(x: Term) -> Term:
-    """The second derivative of log(gamma(x))."""
+    """Return the second derivative of log(gamma(x))."""
     # sin(pi x) from the distance of x to an integer; at an integer, as in eager, from rounded pi x
     away = x - x.apply("round")
     sine = (where(away.equals(0), x, away) * pi).apply("sin") / pi
@@ -71,7 +71,7 @@ def trigamma(x: Term) -> Term:
 
 
 def polygamma(site: Site, order: int, x: Tensor) -> Tensor:
-    """The derivatives of digamma. From the second on, they use Hurwitz's zeta function."""
+    """Return the derivatives of digamma. From the second on, they use Hurwitz's zeta function."""
     if order < 2:
         result: Tensor = formula(trigamma if order else digamma)(site, x)
         return result

@@ -17,7 +17,7 @@ def _named(name: str) -> Lowering:
 
 
 def _shifted(name: str) -> Lowering:
-    """The polynomial on [0, 1] instead of [-1, 1]."""
+    """Return the polynomial on [0, 1] instead of [-1, 1]."""
     return formula(lambda x, n: Term(call(name, (x + x - 1).expr, n.expr)))
 
 

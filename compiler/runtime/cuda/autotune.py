@@ -45,7 +45,7 @@ Measure = Callable[[TritonKernel], float]
 
 
 def tuned(source: TritonSource, options: Options, log: EventLog) -> TritonSource:
-    """The source with the fastest tile for each kernel without symbolic sizes."""
+    """Return the source with the fastest tile for each kernel without symbolic sizes."""
     device = torch.cuda.get_device_name()
     found: dict[str, TritonKernel] = {}
     for name, kernel in source.kernels.items():
@@ -72,7 +72,7 @@ def tuned(source: TritonSource, options: Options, log: EventLog) -> TritonSource
 
 
 def descend(kernel: TritonKernel, measure: Measure) -> tuple[Tile, int]:
-    """The fastest tile that coordinate descent finds, and the number of tiles tried."""
+    """Return the fastest tile that coordinate descent finds, and the number of tiles tried."""
     best, tried = kernel.tile, {_key(kernel.tile)}
     fastest = measure(kernel)
     improved = True
@@ -125,7 +125,7 @@ def _path(kernel: TritonKernel, device: str, cache_dir: Path) -> Path:
 
 
 def _kept(path: Path, tile: Tile) -> Tile | None:
-    """The tile that an earlier search found, if there was one."""
+    """Return the tile that an earlier search found, if there was one."""
     try:
         known = json.loads(path.read_text())
         return tile.resized(known["blocks"], known["warps"])
@@ -140,7 +140,7 @@ def _is_fixed(kernel: TritonKernel) -> bool:
 
 
 def _measure(kernel: TritonKernel, options: Options) -> Measure:
-    """A function that times a kernel on zeros, so that all indirect indices are in range."""
+    """Return a function that times a kernel on zeros, so that all indirect indices are in range."""
     name, memory = kernel.call.kernel.name, [_zeros(buffer) for buffer in kernel.memory]
     addresses = [m.data_ptr() for m in memory]
     silent = EventLog(None)

@@ -57,12 +57,12 @@ def _of_call(node: Extern) -> list[str]:
 
 
 def _used(graph: Graph) -> set[str]:
-    """The values that nodes read or the graph returns."""
+    """Return the values that nodes read or the graph returns."""
     return output_refs(graph).union(*(reads(node) for node in graph.nodes))
 
 
 def written_inputs(schedule: Schedule) -> frozenset[int]:
-    """The positions of the inputs whose memory the graph writes to."""
+    """Return the positions of the inputs whose memory the graph writes to."""
     graph = schedule.graph
     owner = memory_of(graph.nodes)
     names = {owner.get(name, name) for node in graph.nodes for name in written(node)}

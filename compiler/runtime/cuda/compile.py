@@ -56,7 +56,7 @@ def import_source(text: str, cache_dir: Path) -> ModuleType:
 
 
 def constants(tile: Tile, variant: int, language: Any) -> dict[str, Any]:
-    """The compile-time constants of a variant."""
+    """Return the compile-time constants of a variant."""
     return {"INDEX": language.int64 if variant & WIDE else language.int32, **tile.constants}
 
 
@@ -98,7 +98,7 @@ def compile_kernel(function: Any, kernel: TritonKernel, variant: int, capability
 
 
 def _again(compile_one: Callable[[], Any]) -> Any:
-    """The result of a compile, which is repeated if Python's parser fails; see `TRIES`."""
+    """Return the result of a compile, which is repeated if Python's parser fails; see `TRIES`."""
     for _ in range(TRIES - 1):
         try:
             return compile_one()

@@ -57,15 +57,15 @@ class CapturedGraph:
     """The memory that it shares with others; None if it has its own."""
 
     def reads(self, args: Sequence[Any]) -> bool:
-        """Whether the inputs that it reads in place have their addresses."""
+        """Return whether the inputs that it reads in place have their addresses."""
         return all(args[k].data_ptr() == address for k, address in self.direct)
 
     def free(self) -> bool:
-        """Whether its outputs are no longer in use."""
+        """Return whether its outputs are no longer in use."""
         return all(seams.storage_uses(storage) <= held for storage, held in self.watched)
 
     def harmless(self) -> bool:
-        """Whether a replay overwrites no output of a later capture that is in use."""
+        """Return whether a replay overwrites no output of a later capture that is in use."""
         return self.shared is None or all(later.free() for later in self.shared.after(self))
 
 
@@ -80,7 +80,7 @@ class Shared:
     captures: list[weakref.ref[CapturedGraph]] = field(default_factory=list)
 
     def after(self, capture: CapturedGraph) -> Iterable[CapturedGraph]:
-        """The later captures, whose outputs may lie in the temporary memory of this one."""
+        """Yield the later captures, whose outputs may lie in the temporary memory of this one."""
         for known in reversed(self.captures):
             later = known()
             if later is capture:
@@ -144,7 +144,7 @@ class CudaGraphs:
     # -- conditions -------------------------------------------------------------------------
 
     def _against(self, key: tuple[int, ...], args: Sequence[Any]) -> str:
-        """Why a call is not captured; empty if it is."""
+        """Return why a call is not captured; empty if it is."""
         if self._off:
             return self._off
         if torch.cuda.is_current_stream_capturing():
@@ -206,7 +206,7 @@ class CudaGraphs:
     def _watched(
         self, outputs: Sequence[Any], direct: Sequence[tuple[int, int]], args: Sequence[Any]
     ) -> list[torch.Tensor]:
-        """The outputs in the capture's memory that the caller may keep."""
+        """Return the outputs in the capture's memory that the caller may keep."""
         theirs = {seams.storage_id(args[k]) for k, _ in direct}
         tensors = [o for o in outputs if isinstance(o, torch.Tensor) and not self._is_copied_out(o)]
         return [o for o in tensors if seams.storage_id(o) not in theirs]
@@ -236,7 +236,7 @@ class CudaGraphs:
 
 @lru_cache(maxsize=16)
 def _shared(stream: torch.cuda.Stream) -> Shared:
-    """The memory pool that first captures on a stream share."""
+    """Return the memory pool that first captures on a stream share."""
     pool, holder = torch.cuda.graph_pool_handle(), torch.cuda.CUDAGraph()
     with torch.cuda.graph(holder, pool=pool, capture_error_mode="thread_local"):
         torch.zeros(1, device="cuda")
@@ -285,7 +285,7 @@ def _like(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy with the same layout, including gaps and repetitions."""
+    """Return a copy with the same layout, including gaps and repetitions."""
     if tensor.is_contiguous():
         return tensor.clone()
     start, end = _span(tensor)
@@ -294,13 +294,13 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _position(output: Any, inputs: Sequence[Any]) -> int | None:
-    """The position of the input that an output is, if it is one."""
+    """Return the position of the input that an output is, if it is one."""
     same = (k for k, given in enumerate(inputs) if given is output)
     return None if output is None else next(same, None)
 
 
 def _span(tensor: torch.Tensor) -> tuple[int, int]:
-    """The range of addresses of a tensor, [start, end)."""
+    """Return the range of addresses of a tensor, [start, end)."""
     last = sum((n - 1) * s for n, s in zip(tensor.size(), tensor.stride(), strict=True))
     start = tensor.data_ptr()
     return start, start + (last + 1) * tensor.element_size() if tensor.numel() else start

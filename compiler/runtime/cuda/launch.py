@@ -85,7 +85,7 @@ class Launcher:
         return Loaded(function.value or 0, registers.value, spilled.value)
 
     def error(self, status: int) -> str:
-        """The meaning of the status of a launch."""
+        """Return the meaning of the status of a launch."""
         if status == TOO_MANY_PROGRAMS:
             return "more programs than a grid can have"
         text: bytes = self._library.tcd_error(status)
@@ -99,7 +99,7 @@ class Launcher:
         return function
 
     def _by_array(self, table: KernelTable) -> Callable[..., int]:
-        """The same without Python's headers, which is about 3 us slower."""
+        """Return the same without Python's headers, which is about 3 us slower."""
         whole, numbers = table.pointers + table.sizes, table.numbers
         launch = self._library.tcd_launch
         launch.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_int64] * 4 + [ctypes.c_void_p]
@@ -116,7 +116,7 @@ class Launcher:
         return run
 
     def variant(self, table: KernelTable, wide: int, given: tuple[int, ...]) -> int:
-        """The variant of a kernel that a call needs."""
+        """Return the variant of a kernel that a call needs."""
         whole = table.pointers + table.sizes
         values = (ctypes.c_int64 * max(1, whole))(*given[:whole])
         chosen: int = self._library.tcd_variant(ctypes.byref(table), ctypes.c_int64(wide), values)
@@ -124,12 +124,12 @@ class Launcher:
 
 
 def launcher_of(compiler: str, cache_dir: Path) -> Launcher:
-    """The launcher of this process, shared by all kernels."""
+    """Return the launcher of this process, shared by all kernels."""
     return prewarm.finished(Launcher, compiler, cache_dir)
 
 
 def source(headers: Path) -> str:
-    """The source of the launcher. With Python's headers it includes the binding."""
+    """Return the source of the launcher. With Python's headers it includes the binding."""
     folder = resources.files(__package__)
     text = (folder / "launcher.cpp").read_text()
     if not (headers / "Python.h").exists():

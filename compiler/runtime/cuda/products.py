@@ -45,7 +45,7 @@ def with_templates(
     sizes: Mapping[str, int],
     measure: Measure | None = None,
 ) -> Schedule:
-    """The schedule with a template for each product for which one was faster.
+    """Return the schedule with a template for each product for which one was faster.
 
     `sizes` gives the values of symbols when the graph was captured. `measure` replaces the
     measurement on the GPU.
@@ -111,7 +111,7 @@ def fastest(measured: Measured) -> str:
 def _ways(
     forms: Sequence[FusedProduct], sizes: Mapping[str, int]
 ) -> tuple[Ways, dict[str, FusedProduct]]:
-    """The call with the kernels around it, and each form with each template."""
+    """Return the call with the kernels around it, and each form with each template."""
     steps = forms[-1].replaces
     ways: dict[str, Sequence[Step]] = {EXTERN: steps}
     fused: dict[str, FusedProduct] = {}
@@ -130,7 +130,7 @@ def _ways(
 def _path(
     ways: Ways, buffers: Mapping[str, Buffer], sizes: Mapping[str, int], options: Options
 ) -> Path:
-    """The cache file of the times, named by the computation, the layouts and the device."""
+    """Return the cache file of the times, named by the computation, the layouts and the device."""
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
     parts = [device, torch.__version__, *ways]
     forms = {tuple(step.name for step in steps): steps for steps in ways.values()}
@@ -153,7 +153,7 @@ def _layout(buffer: Buffer, sizes: Mapping[str, int]) -> str:
 
 
 def _kept(path: Path, ways: Ways) -> Measured | None:
-    """The cached times; None if there are none for exactly these ways."""
+    """Return the cached times; None if there are none for exactly these ways."""
     try:
         known = json.loads(path.read_text())
         measured = Measured(known["milliseconds"], known["failed"])

@@ -125,13 +125,13 @@ class Bench:
         return {place: loaded[name] for place, name in places.items()}, failed
 
     def _variant(self, kernel: TritonKernel) -> int:
-        """The variant for a call with these sizes. All memory here is aligned."""
+        """Return the variant for a call with these sizes. All memory here is aligned."""
         divisible = all(self._sizes.get(s, 0) % 16 == 0 for s in kernel.call.symbols)
         wide = self._extent(kernel)[0]
         return (WIDE if wide else 0) | ALIGNED | (DIVISIBLE if divisible else 0)
 
     def _extent(self, kernel: TritonKernel) -> list[int]:
-        """The values of `before` of a call, without the stream."""
+        """Return the values of `before` of a call, without the stream."""
         return [int(eval(text, {"max": max}, dict(self._sizes))) for text in kernel.call.before[1:]]
 
     def _launch(self, kernel: CudaKernel) -> Run:
@@ -174,7 +174,7 @@ def _externs(ways: Ways) -> list[Extern]:
 
 
 def _timed(runs: Sequence[Run], flush: Any) -> float:
-    """The median time of consecutive runs, in milliseconds."""
+    """Return the median time of consecutive runs, in milliseconds."""
     event: Any = torch.cuda.Event
     taken: list[tuple[Any, Any]] = []
     for _ in range(WARM_UP + ROUNDS):

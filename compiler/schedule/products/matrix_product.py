@@ -91,7 +91,7 @@ def _element(
     buffers: Mapping[str, Buffer],
     calls: Mapping[str, Extern],
 ) -> Load:
-    """A load of an element of an operand, from the memory behind any transpositions."""
+    """Return a load of an element of an operand, from the memory behind any transpositions."""
     while (view := calls.get(buffer.name)) is not None and view.target in TRANSPOSES:
         source = buffers.get(view.alias_of or "")
         if source is None or view.kwargs or view.args[0] != Ref(source.name):

@@ -53,7 +53,7 @@ class FusedProduct:
 
 
 def products(schedule: Schedule) -> list[Extern]:
-    """The calls of products on devices that have templates."""
+    """Return the calls of products on devices that have templates."""
     calls = [s for s in schedule.steps if isinstance(s, Extern) and s.target in OPERANDS]
     return [c for c in calls if c.out is not None and c.out.device.type in DEVICES]
 
@@ -95,7 +95,7 @@ class ProductFusion:
         return found
 
     def why_no_epilogue(self, fused: FusedProduct) -> str:
-        """Why no kernel that reads a product was fused with it; empty if one was."""
+        """Return why no kernel that reads a product was fused with it; empty if one was."""
         readers = self._kernels_reading(fused.extern.name)
         gone = {step.name for step in fused.replaces}
         if not readers or any(kernel.name in gone for kernel in readers):
@@ -117,7 +117,7 @@ class ProductFusion:
         self._taken.append(fused)
 
     def schedule(self) -> Schedule:
-        """The schedule with the fused products that were taken."""
+        """Return the schedule with the fused products that were taken."""
         if not self._taken:
             return self._schedule
         order = self._dependencies.order()
@@ -177,7 +177,7 @@ class ProductFusion:
     def _epilogue(
         self, extern: Extern, nodes: tuple[LoopNode, ...], prologues: Sequence[Kernel]
     ) -> Kernel | None:
-        """The first kernel that can be the epilogue of a product."""
+        """Return the first kernel that can be the epilogue of a product."""
         for kernel in self._kernels_reading(extern.name):
             if _why_alone(kernel, extern) or self._would_cycle(extern, kernel, *prologues):
                 continue
@@ -208,7 +208,7 @@ class ProductFusion:
         return self._dependencies.encloses(keys)
 
     def _read_elsewhere(self, name: str, reader: Step) -> bool:
-        """Whether another step than `reader`, or an output, needs a value in memory."""
+        """Return whether another step than `reader`, or an output, needs a value in memory."""
         return name in self._outputs or bool(self._readers.get(name, {}).keys() - {reader.name})
 
 
@@ -219,7 +219,7 @@ def _loops(nodes: tuple[LoopNode, ...]) -> Loops:
 
 
 def _subject(step: Step) -> str:
-    """The node that identifies a step."""
+    """Return the node that identifies a step."""
     return step.subject if isinstance(step, Kernel) else step.name
 
 
@@ -228,14 +228,14 @@ def _computed(step: Step) -> list[str]:
 
 
 def _needed(step: Step) -> set[str]:
-    """The values that must be in memory for a step."""
+    """Return the values that must be in memory for a step."""
     if isinstance(step, Extern):
         return reads(step) | ({step.alias_of} if step.alias_of is not None else set())
     return step.loaded() | {name for node in step.nodes for name in written(node)}
 
 
 def _why_alone(kernel: Kernel, extern: Extern) -> str:
-    """Why a kernel cannot be the epilogue of a product; empty if it can."""
+    """Return why a kernel cannot be the epilogue of a product; empty if it can."""
     if kernel.template is not None:
         return f"{kernel.name} is a product too"
     if kernel.inner or any(isinstance(n, Scatter) for n in kernel.nodes):
@@ -248,7 +248,7 @@ def _why_alone(kernel: Kernel, extern: Extern) -> str:
 
 
 def _is_cheap(producer: Pointwise) -> bool:
-    """Whether an operand is cheap enough for every tile to recompute it."""
+    """Return whether an operand is cheap enough for every tile to recompute it."""
     read = [load for load in loads(producer.body) if load.axes == producer.body.axes]
     bytes_read = sum(itemsize(load.dtype) for load in read)
     dear = arithmetic(producer.body) > CHEAP or indirect(producer.body)
@@ -256,7 +256,7 @@ def _is_cheap(producer: Pointwise) -> bool:
 
 
 def _without_unread_views(schedule: Schedule) -> Schedule:
-    """The schedule without views that only removed calls read."""
+    """Return the schedule without views that only removed calls read."""
     needed = set(output_refs(schedule.graph))
     steps: list[Step] = []
     for step in reversed(schedule.steps):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from tcdebug.compiler import pipeline
 from tcdebug.compiler.codegen.cpp.kernel import CppKernelWriter
-from tcdebug.compiler.codegen.wrapper import wrapper
+from tcdebug.compiler.codegen.wrapper import lifetimes, wrapper
 from tcdebug.compiler.ir.build import cast
 from tcdebug.compiler.lower.tables import LOWERINGS
 from tcdebug.compiler.registry import REGISTRY
@@ -142,10 +142,10 @@ def _plant_reuse() -> None:
         ]
         here = next(k for k, names in enumerate(stores) if buffer.name in names)
         for name in (n for names in stores[:here] for n in names):
-            same = wrapper._layout(self.buffers[name]) == wrapper._layout(buffer)
+            same = lifetimes.layout_of(self.buffers[name]) == lifetimes.layout_of(buffer)
             read = self.schedule.steps[here].name
             free = name not in self.calls[read].loads
-            if same and free and self.last_use.get(name, 0) > here > len(stores) // 2:
+            if same and free and self.lives.last_use.get(name, 0) > here > len(stores) // 2:
                 self.lines.append(f"{buffer.name} = {name}")
                 return
         original(self, buffer)

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tcdebug.compiler.ir.index import (
-    IndexText,
-    Quotient,
-    Remainder,
-    is_nonnegative,
-    render,
-)
+from tcdebug.compiler.ir.index import Quotient, Remainder, is_nonnegative
+from tcdebug.compiler.ir.index_text import IndexText, render
 
 
 class TruncatingText(IndexText):
@@ -27,7 +22,7 @@ class TruncatingText(IndexText):
         self.places = places or {}
 
     def divided(self, atom: Quotient | Remainder) -> str:
-        """A quotient or a remainder."""
+        """Return a quotient or a remainder."""
         whole = isinstance(atom, Quotient)
         top, bottom = render(atom.numerator, self), render(atom.denominator, self)
         low = atom.numerator.bounds[0]
