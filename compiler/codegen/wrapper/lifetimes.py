@@ -17,7 +17,7 @@ LITTLE = 1 << 20
 
 
 @dataclass(frozen=True)
-class Lifetimes:
+class ValueLifetimes:
     """The lifetimes of the values of a schedule. Steps are given by their position."""
 
     schedule: Schedule

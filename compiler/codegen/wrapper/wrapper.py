@@ -11,7 +11,7 @@ import torch
 
 from tcdebug.compiler.codegen.kernels.call import KernelCall
 from tcdebug.compiler.codegen.wrapper.launches import Launch, launch, together
-from tcdebug.compiler.codegen.wrapper.lifetimes import Lifetimes, layout_of
+from tcdebug.compiler.codegen.wrapper.lifetimes import ValueLifetimes, layout_of
 from tcdebug.compiler.codegen.wrapper.python_bindings import DIRECT
 from tcdebug.compiler.codegen.wrapper.python_text import (
     function_text,
@@ -85,7 +85,7 @@ class WrapperWriter:
         self.device = None if alone is None else torch.device("cuda", alone)
         self.lines: list[str] = []
         self.names: dict[str, Any] = {f"constant_{n}": v for n, v in self.graph.constants.items()}
-        self.lives = Lifetimes(schedule, calls, self.buffers)
+        self.lives = ValueLifetimes(schedule, calls, self.buffers)
         self.free: list[str] = []  # dead buffers whose memory may be used again
         self.owned: set[str] = set()  # buffers that only kernels have ever seen
         self.views = {n.name for n in self.graph.nodes if _is_alias(n)}
