@@ -33,11 +33,18 @@ PATCHES = (ENABLE,)
 class Identity(contextlib.nullcontext[None]):
     """Replaces what `torch._dynamo.optimize` returns: a decorator that compiles nothing.
 
-    Its results have the same type and attributes as a compiled function or module.
+    If they are `wrapped`, its results have the same type and attributes as a compiled function or
+    module. Otherwise they are the function or module itself.
     """
+
+    def __init__(self, *, wrapped: bool = True) -> None:
+        super().__init__()
+        self.wrapped = wrapped
 
     def __call__(self, function: Any) -> Any:
         """Return the function or module, uncompiled but wrapped as torch.compile wraps it."""
+        if not self.wrapped:
+            return function
         if isinstance(function, torch.nn.Module):
             inner = function._orig_mod if isinstance(function, OptimizedModule) else function
             module = OptimizedModule(inner, self)  # type: ignore[arg-type]  # only called
@@ -68,15 +75,18 @@ def _no_config() -> None:
 
 
 @contextlib.contextmanager
-def compile_is_identity(log: EventLog) -> Iterator[None]:
+def compile_is_identity(log: EventLog, *, wrapped: bool = True) -> Iterator[None]:
     """Run the program in eager in this block; torch's own use of its compiler is left alone.
 
-    If this version of torch cannot be patched, nothing at all is compiled.
+    What torch.compile returns is `wrapped` as if it were compiled, or is what it was given. If this
+    version of torch cannot be patched, nothing at all is compiled.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def optimize(*args: Any, **kwargs: Any) -> Any:
-            return Identity() if called_by_user(sys._getframe(1)) else original(*args, **kwargs)
+            if called_by_user(sys._getframe(1)):
+                return Identity(wrapped=wrapped)
+            return original(*args, **kwargs)
 
         return optimize
 

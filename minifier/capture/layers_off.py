@@ -41,6 +41,7 @@ from tcdebug.minifier.cases.layer_names import (
     GUARDS,
     PRECISION,
     STAND_INS,
+    WRAPPER,
 )
 from tcdebug.minifier.cases.settings import set_back
 from tcdebug.minifier.processes.callers import called_by_user
@@ -62,16 +63,16 @@ def layers_off(toggles: Toggles, log: EventLog) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(program_passes(toggles, EventLog(log.folder, artifacts=False)))
         stand_ins = [backend for layer, backend in STAND_INS.items() if layer in toggles.off]
-        if DYNAMO in toggles.off or EXPORT in toggles.off:
+        if _in_eager(toggles) or EXPORT in toggles.off:
             stack.enter_context(export_is_identity(log))
         if (stand_in := _in_place_of_packages(toggles)) is not None:
             stack.enter_context(packages_replaced(stand_in, log))
         if (entered := _in_place_of_entries(toggles)) is not None:
             stack.enter_context(entries_replaced(entered, log))
-        if DYNAMO in toggles.off or PRECISION in toggles.off or stand_ins:
+        if _in_eager(toggles) or PRECISION in toggles.off or stand_ins:
             stack.enter_context(settings_ignored(log))
-        if DYNAMO in toggles.off:
-            stack.enter_context(compile_is_identity(log))
+        if _in_eager(toggles):
+            stack.enter_context(compile_is_identity(log, wrapped=WRAPPER not in toggles.off))
             stack.enter_context(aot_stopped_at(EAGER, log))
             stack.enter_context(tracers_noticed(log))
         elif PRECISION in toggles.off:
@@ -92,9 +93,14 @@ def layers_off(toggles: Toggles, log: EventLog) -> Iterator[None]:
         yield
 
 
+def _in_eager(toggles: Toggles) -> bool:
+    """Return whether nothing that the program gives to torch.compile is compiled."""
+    return DYNAMO in toggles.off or WRAPPER in toggles.off
+
+
 def _in_place_of_packages(toggles: Toggles) -> StandIn | None:
     """Return what runs in place of what AOTInductor packages; None if it packages as usual."""
-    if DYNAMO in toggles.off or EXPORT in toggles.off:
+    if _in_eager(toggles) or EXPORT in toggles.off:
         return in_eager
     backend = rung(toggles)
     return compiled_by(backend) if backend else None
@@ -102,7 +108,7 @@ def _in_place_of_packages(toggles: Toggles) -> StandIn | None:
 
 def _in_place_of_entries(toggles: Toggles) -> EntryStandIn | None:
     """Return what runs in place of graphs given directly to inductor; None if it compiles them."""
-    if DYNAMO in toggles.off:
+    if _in_eager(toggles):
         return as_it_is
     stand_ins = [backend for layer, backend in STAND_INS.items() if layer in toggles.off]
     return entry_compiled_by(stand_ins[0]) if stand_ins else None

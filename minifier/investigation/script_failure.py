@@ -24,6 +24,7 @@ from tcdebug.minifier.cases.layer_names import (
     PROGRAM_PASSES,
     SCRIPT,
     STAND_INS,
+    WRAPPER,
 )
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.user_frames import lines_of_error
@@ -238,12 +239,13 @@ class ScriptFailure:
         pass in exactly the runs that lead to a layer. The processes are fresh, because forks share
         a hash seed.
         """
-        known = self.finding.runs.get((DYNAMO,))
+        off = (WRAPPER,) if self.finding.layer == WRAPPER else (DYNAMO,)
+        known = self.finding.runs.get(off)
         if known is not None and self.failure.same_bug(known):
             return None  # it fails in eager every time, so another failure there means nothing
         for number in range(done, runs):
             try:
-                outcome = self.runs.ask_fresh((DYNAMO,))
+                outcome = self.runs.ask_fresh(off)
             except BudgetUsed:
                 return None
             if self.failure.same_bug(outcome):

@@ -26,6 +26,7 @@ from tcdebug.minifier.cases.layer_names import (
     PROGRAM_PASSES,
     SCRIPT,
     STAND_INS,
+    WRAPPER,
 )
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 
@@ -40,6 +41,10 @@ EVIDENCE = {
     EXPORT: "torch.export: it passes with the modules in place of their exported programs",
     AOTINDUCTOR: "AOTInductor: it passes with torch.compile and inductor in place of its packages",
     DYNAMO: "Dynamo: it fails with the backend eager, and passes in eager",
+    WRAPPER: (
+        "what torch.compile returns: it fails even if nothing is compiled, and passes if "
+        "torch.compile returns the function or module itself"
+    ),
     AUTOGRAD: "AOTAutograd: it fails with the backend aot_eager, and passes with eager",
     DECOMPOSITIONS: (
         "decompositions or the partition: it fails with aot_eager_decomp_partition, and passes "
@@ -84,6 +89,7 @@ RUNS = {
     **{layer: f"with the backend {backend}" for layer, backend in STAND_INS.items()},
     **dict.fromkeys(GUARDS.values(), "with every call recompiled"),
     DYNAMO: "in eager",
+    WRAPPER: "in eager without torch.compile's wrapper",
     CUDAGRAPHS: "without CUDA graphs",
     PROGRAM_PASSES: "without its gated passes",
     PRECISION: "in eager with its graphs in float64",
@@ -147,6 +153,8 @@ class LayerSearch:
         if self._same(DYNAMO):
             if PROGRAM_PASSES in self.used() and self._passes_with(PROGRAM_PASSES):
                 return self._settled(PROGRAM_PASSES)
+            if self._passes_with(WRAPPER):
+                return self._settled(WRAPPER)
             if not self.may_count():
                 return self._settled(SCRIPT)
             if not self._passes(AUTOGRAD):
@@ -239,7 +247,7 @@ class LayerSearch:
         notes = [evidence(layer)]
         if also:
             notes.append(f"with the script's backend it passes only {described((layer, *also))}")
-        if layer not in (SCRIPT, PROGRAM_PASSES) and self._same(DYNAMO):
+        if layer not in (SCRIPT, PROGRAM_PASSES, WRAPPER) and self._same(DYNAMO):
             notes.append(EAGER_IS_NO_EVIDENCE)
         if USER_ERROR in self.failure.message:
             notes.append(MISUSE)

@@ -26,6 +26,7 @@ from tcdebug.minifier.cases.layer_names import (
     GUARDS,
     ORDER,
     SCRIPT,
+    WRAPPER,
 )
 
 OPEN = (
@@ -114,7 +115,7 @@ def _fixed() -> tuple[str, ...]:
     """Return the units of inductor, AOTAutograd and Dynamo, and the layers of torch."""
     from tcdebug.minifier.targets.inductor.units import units  # noqa: PLC0415 - start-up time
 
-    layers = (*ORDER, EXPORT, AOTINDUCTOR, SCRIPT, *GUARDS.values(), CACHE, *CACHES)
+    layers = (*ORDER, WRAPPER, EXPORT, AOTINDUCTOR, SCRIPT, *GUARDS.values(), CACHE, *CACHES)
     return (*(unit.name for unit in units()), *layers)
 
 

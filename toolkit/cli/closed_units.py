@@ -18,6 +18,7 @@ from tcdebug.minifier.cases.layer_names import (
     GUARDS,
     ORDER,
     SCRIPT,
+    WRAPPER,
 )
 
 CLOSED = (
@@ -32,7 +33,7 @@ CLOSED = (
     "runtime.cudagraphs",
     *(f"triton.{name}" for name in ("llvm", "multiply_add", "ptxas")),
     CUDAGRAPHS,
-    *(*ORDER, EXPORT, AOTINDUCTOR, SCRIPT, *GUARDS.values(), CACHE, *CACHES),
+    *(*ORDER, WRAPPER, EXPORT, AOTINDUCTOR, SCRIPT, *GUARDS.values(), CACHE, *CACHES),
 )
 """The units of the closed families, of both compilers."""
 OTHERS = (

@@ -58,6 +58,15 @@ def test_without_dynamo_nothing_is_captured() -> None:
         assert torch.compile(is_captured, backend=never)(torch.zeros(1)).item() == 0.0
 
 
+def test_without_its_wrapper_torch_compile_returns_what_it_is_given() -> None:
+    linear = torch.nn.Linear(2, 2)
+    with off("layer.dynamo"):
+        assert [*torch.compile(linear).state_dict()] == ["_orig_mod.weight", "_orig_mod.bias"]
+    with off("layer.dynamo.wrapper"):
+        assert torch.compile(linear, backend=never) is linear
+        assert torch.compile(backend=never, mode="default")(is_captured) is is_captured
+
+
 FACTOR = {0: 2.0}
 
 

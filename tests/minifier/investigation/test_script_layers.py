@@ -27,6 +27,7 @@ PASSES = Outcome(Kind.OK, "script")
 EAGER, DYNAMO = ("layer.dynamo",), ("layer.autograd",)
 AOT, DECOMPOSED = ("layer.decompositions",), ("layer.backend",)
 CACHES = ("layer.cache",)
+BARE = ("layer.dynamo.wrapper",)
 ANEW, BACKEND_ANEW = ("layer.dynamo.guards",), ("layer.backend.guards",)
 CUDAGRAPHS = ("cudagraphs",)
 AOT_ANEW = ("layer.autograd.guards",)
@@ -50,7 +51,8 @@ def found(runs: Runs, used: frozenset[str] = frozenset()) -> tuple[ScriptLayer, 
 
 
 FAILING: dict[str, tuple[Off, ...]] = {
-    "layer.script": (EAGER, DYNAMO),
+    "layer.script": (EAGER, DYNAMO, BARE),
+    "layer.dynamo.wrapper": (EAGER, DYNAMO),
     "layer.dynamo": (DYNAMO, AOT, DECOMPOSED, ANEW, (*DYNAMO, *ANEW)),
     "layer.dynamo.guards": (DYNAMO, AOT, DECOMPOSED),
     "layer.autograd": (AOT, DECOMPOSED, AOT_ANEW, (*AOT, *AOT_ANEW)),
