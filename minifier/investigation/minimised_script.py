@@ -9,7 +9,7 @@ import msgspec
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.search_events import ReproWrite
-from tcdebug.minifier.cases.layer_names import DYNAMO
+from tcdebug.minifier.cases.layer_names import DYNAMO, WRAPPER
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.report import Report, ReportedFault, ReportedScript
 from tcdebug.minifier.processes.job import Job
@@ -33,6 +33,11 @@ class MinimisingTask(msgspec.Struct, frozen=True):
     """Everything that is off when the script passes; empty if that is not known."""
     layer: str
     seconds: float
+
+    @property
+    def eager(self) -> list[str]:
+        """What is off in a run in eager, in which the script passes."""
+        return self.off if self.layer == WRAPPER else [DYNAMO]
 
 
 class MinimisedScript(msgspec.Struct, frozen=True):
@@ -131,7 +136,7 @@ def with_minimised_script(
     write_repro(small, outcome, task.off, path, result.processes, folder, working)
     log.emit(ReproWrite(str(path), result.lines_after, "script"))
     direct = result.alone and not result.args and result.processes == 1
-    failing, problem = _problem(path, task.off, short if direct else None, seconds)
+    failing, problem = _problem(path, task, short if direct else None, seconds)
     log.emit(failing.event(path))
     if problem:
         path.write_text(before)
@@ -143,15 +148,15 @@ def with_minimised_script(
 
 
 def _problem(
-    path: Path, off: list[str], short: Path | None, seconds: float
+    path: Path, task: MinimisingTask, short: Path | None, seconds: float
 ) -> tuple[Verified, str]:
     """Run a repro as it is, in eager, and with the culprit off. Return its run and what is wrong.
 
     `short` is the minimised script if it must also fail without the repro.
     """
-    passing = {"does not pass in eager": [DYNAMO]}
-    if off and off != [DYNAMO]:
-        passing["does not pass with the culprit off"] = off
+    passing = {"does not pass in eager": task.eager}
+    if task.off and task.off != task.eager:
+        passing["does not pass with the culprit off"] = task.off
     with ThreadPoolExecutor(2) as pool:
         failing = pool.submit(verify, path, (), seconds)
         others = {

@@ -178,9 +178,9 @@ class ScriptMinimising:
             rate = oracle.rate(start, base, failure, REPEATS)
             if rate.failed < rate.runs:
                 raise NotMinimised("it does not always fail")
-        eager = base.without(off=[DYNAMO])
+        eager = base.without(off=self.task.eager)
         self._must_pass(oracle, start, eager, "in eager")
-        off = base.without(off=self.task.off or [DYNAMO])
+        off = base.without(off=self.task.off or self.task.eager)
         self._must_pass(oracle, start, off, f"with {', '.join(self.task.off)} off")
         self.checks = [
             VersionCheck(eager, False),
@@ -262,7 +262,7 @@ class ScriptMinimising:
             return {}
         outcome = oracle.ask(
             start.with_text(text),
-            Toggles.parse(self.job.toggles).without(off=[DYNAMO]),
+            Toggles.parse(self.job.toggles).without(off=self.task.eager),
             "observing values",
         )
         if outcome.kind is not Kind.OK or not path.exists():
