@@ -9,7 +9,7 @@ from tcdebug.minifier.judging import untimed_guards
 from tcdebug.minifier.processes import sleeping, threads
 from tcdebug.minifier.profiling import inductor_profiling
 from tcdebug.minifier.reuse import calls
-from tcdebug.minifier.sessions import one_rank
+from tcdebug.minifier.sessions import one_rank, undisturbed
 from tcdebug.minifier.subjects import protected_files
 from tcdebug.minifier.targets import autograd, dynamo, inductor, interception
 from tcdebug.minifier.values import inductor as inductor_values
@@ -29,6 +29,7 @@ PATCHES: tuple[Patch, ...] = (
     *protected_files.PATCHES,
     *inductor_profiling.PATCHES,
     *one_rank.PATCHES,
+    *undisturbed.PATCHES,
     *dynamo.PATCHES,
     *autograd.PATCHES,
     *inductor.PATCHES,

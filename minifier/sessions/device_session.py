@@ -52,6 +52,7 @@ from tcdebug.minifier.processes.threads import Threads
 from tcdebug.minifier.reduction.details.lift_constants import LiftConstants
 from tcdebug.minifier.sessions.execution import Broken, Finished, leave
 from tcdebug.minifier.sessions.search import Session
+from tcdebug.minifier.sessions.undisturbed import timers_stopped
 from tcdebug.minifier.subjects.graph import GraphSubject
 from tcdebug.minifier.targets.backends import INDUCTOR, Backend
 
@@ -79,7 +80,8 @@ class DeviceSession(Session):
     def judge(self, case: Case, backend: Backend, ordinal: int, call: int) -> None:
         """Judge a graph in this process, or hand it over to the process that judges."""
         if self.parent is not None:
-            self._hand_over(self.parent, case, backend, ordinal, call)
+            with timers_stopped():
+                self._hand_over(self.parent, case, backend, ordinal, call)
         elif self._can_fork():
             super().judge(case, backend, ordinal, call)
 

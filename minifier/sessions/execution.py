@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import runpy
 import sys
+import threading
 import traceback
 from pathlib import Path
 from typing import Any, NoReturn
@@ -25,16 +27,31 @@ class Broken(BaseException):
 
 
 def run_script(script: str, args: list[str]) -> int:
-    """Run a script as python would. Return the exit status that python would return."""
+    """Run a script as python would. Return the exit status that python would return.
+
+    Like python, wait at its end for the threads and processes that it has started, except daemons.
+    """
     path = Path(script)
     sys.argv = [script, *args]
     sys.path[0] = str(path.resolve().parent)
+    status = _ending(script)
+    if status is None:
+        return 0
+    threading._shutdown()  # type: ignore[attr-defined]  # what python calls at its end
+    for child in multiprocessing.active_children():
+        if not child.daemon:
+            child.join()
+    return status
+
+
+def _ending(script: str) -> int | None:
+    """Run a script, and return its exit status; None if the report is written."""
     try:
         runpy.run_path(script, run_name="__main__")
     except SystemExit as error:
         return _status(error.code)
     except Finished:
-        return 0
+        return None
     except Broken:
         return FAULT
     except KeyboardInterrupt:

@@ -41,6 +41,7 @@ from tcdebug.minifier.repros.repro import WITHOUT_CACHES
 from tcdebug.minifier.repros.script_setup import Script, fake_group_setup, script_setup
 from tcdebug.minifier.repros.verify import repro_environment
 from tcdebug.minifier.sessions.execution import Broken, Finished
+from tcdebug.minifier.sessions.undisturbed import Undisturbed
 from tcdebug.minifier.subjects.graph import GraphSubject
 from tcdebug.minifier.targets.backends import EMBEDDED, INDUCTOR, Backend
 from tcdebug.minifier.targets.drawing import may_draw
@@ -85,6 +86,7 @@ class Session:
         self.job = job
         self.script: Script | None = Script(job.script, tuple(job.args))
         self.threads = threads
+        self.undisturbed = Undisturbed()
         self.folder = Path(job.run_dir)
         self.log = EventLog(self.folder)
         earlier = Path(job.resume) / "answers.jsonl" if job.resume else None
@@ -108,7 +110,7 @@ class Session:
         with no_other_capture():  # of a thread that sees whether the recorder is active
             self.recorder.active = False
             try:
-                with one_at_a_time(self.folder):
+                with self.undisturbed.search(), one_at_a_time(self.folder):
                     finished = self._finished(case, backend, ordinal, call)
             except Exception:
                 traceback.print_exc()

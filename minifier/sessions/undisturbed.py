@@ -1,0 +1,80 @@
+"""Keeps a script from ending the search that is made inside one of its calls.
+
+A script may limit the time of a call: with `signal.alarm`, with `faulthandler`, or with a second
+thread that ends the process. A search takes longer than the call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.patching import Patch, install
+
+EXIT = Patch("os", "_exit", "a thread of a script can end a search in another thread")
+PATCHES = (EXIT,)
+
+TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+
+
+class Undisturbed:
+    """Makes `os._exit` in other threads of this process wait until no search is in progress."""
+
+    def __init__(self) -> None:
+        self._searching = threading.RLock()
+        self._pid = os.getpid()
+        install(EXIT, self._after_search, EventLog(None))
+
+    def _after_search(self, original: Callable[[int], None]) -> Callable[[int], None]:
+        def leave(status: int) -> None:
+            if os.getpid() == self._pid:  # rather than a candidate, which is a fork
+                self._searching.acquire()
+            original(status)
+
+        return leave
+
+    @contextlib.contextmanager
+    def search(self) -> Iterator[None]:
+        """Search in this block."""
+        with self._searching, timers_stopped():
+            yield
+
+
+@contextlib.contextmanager
+def timers_stopped() -> Iterator[None]:
+    """Stop the script's timers in this block, and leave ended child processes to tcdebug.
+
+    The timers continue after it with the time that they had left. The timer of `faulthandler` does
+    not, because nothing tells how it was set.
+    """
+    left = {timer: signal.setitimer(timer, 0.0) for timer in TIMERS}
+    faulthandler.cancel_dump_traceback_later()
+    try:
+        with _children_left():
+            yield
+    finally:
+        for timer, (seconds, interval) in left.items():
+            if seconds:
+                signal.setitimer(timer, seconds, interval)
+
+
+@contextlib.contextmanager
+def _children_left() -> Iterator[None]:
+    """Handle the end of a child process as Python does if the script has not changed that.
+
+    A script that ignores its children, or waits for any of them, would take those of a search.
+    """
+    given = signal.getsignal(signal.SIGCHLD)
+    if given is None or threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread can change handlers, and only those of Python
+        return
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGCHLD, given)

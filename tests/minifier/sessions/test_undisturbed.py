@@ -1,0 +1,82 @@
+"""What a script has set up for signals, while one of its calls is searched."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tcdebug.minifier.sessions.undisturbed import TIMERS, Undisturbed, timers_stopped
+
+
+@pytest.fixture(params=TIMERS)
+def timer(request: pytest.FixtureRequest) -> Iterator[int]:
+    number: int = request.param
+    signal.setitimer(number, 60.0, 5.0)
+    yield number
+    signal.setitimer(number, 0.0)
+
+
+def left_in_block(timer: int) -> tuple[float, float]:
+    with timers_stopped():
+        return signal.getitimer(timer)
+
+
+def test_a_timer_of_the_script_stands_still_during_a_search(timer: int) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        in_thread = pool.submit(left_in_block, timer).result()
+    assert (left_in_block(timer), in_thread) == ((0.0, 0.0), (0.0, 0.0))
+    seconds, interval = signal.getitimer(timer)
+    assert 0 < seconds < 61
+    assert interval == 5.0
+
+
+def test_a_watchdog_of_faulthandler_does_not_end_a_search() -> None:
+    faulthandler.dump_traceback_later(0.2, exit=True, file=sys.__stderr__)
+    with timers_stopped():
+        signal.sigtimedwait([], 0.4)
+
+
+def reaping(*_: Any) -> None:
+    os.wait()
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, reaping])
+def test_a_script_that_waits_for_any_child_takes_none_of_a_search(handler: Any) -> None:
+    before = signal.signal(signal.SIGCHLD, handler)
+    try:
+        with timers_stopped():
+            child = os.posix_spawn(sys.executable, [sys.executable, "-c", "exit(7)"], os.environ)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        assert signal.getsignal(signal.SIGCHLD) is handler
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+def exits_in_thread(found: int) -> None:
+    """Search in this thread, while another ends the process with the status 4."""
+    undisturbed = Undisturbed()
+    with ThreadPoolExecutor(1) as pool, undisturbed.search():
+        ended = pool.submit(os._exit, 4)
+        with contextlib.suppress(TimeoutError):
+            ended.result(0.2)
+        if (child := os.fork()) == 0:
+            os._exit(0)  # a candidate does not wait
+        assert os.waitpid(child, 0)[1] == 0
+        os.write(found, b"found")
+
+
+def test_a_thread_that_ends_the_process_waits_for_the_search_in_another_thread() -> None:
+    reading, writing = os.pipe()
+    script = multiprocessing.get_context("fork").Process(target=exits_in_thread, args=(writing,))
+    script.start()
+    script.join()
+    assert (os.read(reading, 9), script.exitcode) == (b"found", 4)
