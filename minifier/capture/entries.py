@@ -66,7 +66,17 @@ LOAD_ARTIFACT = Patch(
     "a saved artifact that was never compiled cannot be loaded",
     takes=("path",),
 )
-PATCHES = (*(entry.patch for entry in ENTRIES if entry.patch is not COMPILE_FX), LOAD_ARTIFACT)
+SAVE_ARTIFACT = Patch(
+    "torch._inductor.standalone_compile:CacheCompiledArtifact",
+    "save",
+    "a backend that saves its artifacts cannot be searched, since candidates use no cache",
+    takes=("path", "format"),
+)
+PATCHES = (
+    *(entry.patch for entry in ENTRIES if entry.patch is not COMPILE_FX),
+    LOAD_ARTIFACT,
+    SAVE_ARTIFACT,
+)
 
 
 @dataclass(frozen=True)
@@ -102,8 +112,24 @@ def entries_replaced(stand_in: EntryStandIn, log: EventLog) -> Iterator[None]:
         saved = SavedCode(log)
         patches.callback(saved.remove)
         patches.enter_context(_entered(stand_in, saved, log))
-        patched_when_imported(patches, LOAD_ARTIFACT, partial(_loading, saved), log)
+        _kept_in_process(saved, patches, log)
         yield
+
+
+@contextlib.contextmanager
+def artifacts_savable(log: EventLog) -> Iterator[None]:
+    """Let artifacts be saved, and loaded in this process, while caches of graphs are off."""
+    with contextlib.ExitStack() as patches:
+        saved = SavedCode(log)
+        patches.callback(saved.remove)
+        _kept_in_process(saved, patches, log)
+        yield
+
+
+def _kept_in_process(saved: SavedCode, patches: contextlib.ExitStack, log: EventLog) -> None:
+    """Keep what cannot be written: stand-ins, and artifacts of a compile without caches."""
+    patched_when_imported(patches, LOAD_ARTIFACT, partial(_loading, saved), log)
+    patched_when_imported(patches, SAVE_ARTIFACT, partial(_saving, saved), log)
 
 
 @contextlib.contextmanager
@@ -179,6 +205,17 @@ def _loading(saved: SavedCode, original: Callable[..., Any]) -> Callable[..., An
         return original(path=path, **options) if call is None else call
 
     return load
+
+
+def _saving(saved: SavedCode, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Make the replacement of an artifact's method `save`, which needs inductor's caches."""
+
+    def save(artifact: Any, *, path: str, format: str = "binary") -> Any:
+        if artifact._artifacts is not None:
+            return original(artifact, path=path, format=format)
+        return saved.keep(path, artifact, folder=format == "unpacked")
+
+    return save
 
 
 def _settings(entry: Entry, given: Mapping[str, Any]) -> Mapping[str, Any] | None:

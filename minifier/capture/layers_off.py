@@ -20,6 +20,7 @@ from tcdebug.compiler.patching import patched
 from tcdebug.minifier.capture.direct_captures import aot_stopped_at, tracers_noticed
 from tcdebug.minifier.capture.entries import (
     EntryStandIn,
+    artifacts_savable,
     as_it_is,
     entries_replaced,
     entry_compiled_by,
@@ -83,6 +84,7 @@ def layers_off(toggles: Toggles, log: EventLog) -> Iterator[None]:
         caches = _Caches([name for name in CACHES if toggles.rules_out(name)], log)
         if caches.names:
             stack.enter_context(caches.off())
+            stack.enter_context(artifacts_savable(log))
             stack.enter_context(each_call(caches.set, log))
         if CUDAGRAPHS in toggles.off:
             from tcdebug.minifier.targets import inductor  # noqa: PLC0415 - start-up time

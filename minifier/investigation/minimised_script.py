@@ -9,7 +9,7 @@ import msgspec
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.search_events import ReproWrite
-from tcdebug.minifier.cases.layer_names import DYNAMO, WRAPPER
+from tcdebug.minifier.cases.layer_names import DYNAMO, PROGRAM_PASSES, WRAPPER
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.report import Report, ReportedFault, ReportedScript
 from tcdebug.minifier.processes.job import Job
@@ -36,8 +36,13 @@ class MinimisingTask(msgspec.Struct, frozen=True):
 
     @property
     def eager(self) -> list[str]:
-        """What is off in a run in eager, in which the script passes."""
-        return self.off if self.layer == WRAPPER else [DYNAMO]
+        """What is off in a run in eager, in which the script passes.
+
+        Gated passes run without torch.compile too.
+        """
+        if self.layer == WRAPPER:
+            return self.off
+        return [DYNAMO, PROGRAM_PASSES] if self.layer == PROGRAM_PASSES else [DYNAMO]
 
 
 class MinimisedScript(msgspec.Struct, frozen=True):

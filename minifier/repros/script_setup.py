@@ -76,7 +76,7 @@ def script_setup(
         working=str(Path.cwd()),
         backend=backend,
         entrances=ENTRANCES,
-        entering=_ENTERING if entered else "",
+        entering=_ENTERING if entered else _SAVING if _SAVES in path.read_text() else "",
         place=place,
         grouping=_GROUPING.format(init=_init_text(rank), writing=_writing_text(rank) or _FINISHED)
         if rank
@@ -175,6 +175,25 @@ _ENTERING = """
     entering(importlib.import_module("torch._inductor.compile_fx"), "compile_fx")
     entering(torch._inductor, "compile")
     entering(torch._inductor, "standalone_compile")"""
+
+_SAVES = "standalone_compile"
+"""Part of the text of a script whose backend may save artifacts, which needs caches of graphs."""
+_SAVING = """
+    # without caches of graphs, an artifact cannot be written: it is kept in this process
+    artifacts = importlib.import_module("torch._inductor.standalone_compile")
+    compiled, any_artifact = artifacts.CacheCompiledArtifact, artifacts.CompiledArtifact
+    kept, writing, loading = {}, compiled.save, any_artifact.load
+
+    def save(artifact, *, path, **options):
+        if artifact._artifacts is not None:
+            return writing(artifact, path=path, **options)
+        kept[os.path.realpath(path)] = artifact
+
+    def load(*, path, **options):
+        return kept.get(os.path.realpath(path)) or loading(path=path, **options)
+
+    compiled.save, any_artifact.load = save, load
+"""
 
 _GROUPING = """
     # This rank runs alone, with torch's fake process group: what other ranks would send is

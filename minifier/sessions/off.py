@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Decision
 from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.capture.entries import artifacts_savable
 from tcdebug.minifier.capture.layers_off import layers_off
 from tcdebug.minifier.cases.layer_names import is_layer
 
@@ -27,5 +28,9 @@ def switched(toggles: Toggles, log: EventLog | None = None) -> Iterator[list[Dec
             return
         from tcdebug.minifier.targets import autograd, inductor  # noqa: PLC0415 - start-up time
 
-        with autograd.switched(toggles, log), inductor.switched(toggles, log) as gate:
+        with (
+            autograd.switched(toggles, log),
+            artifacts_savable(log),
+            inductor.switched(toggles, log) as gate,
+        ):
             yield gate.decisions

@@ -19,6 +19,8 @@ from tcdebug.minifier.capture.layers_off import layers_off
 from tcdebug.minifier.capture.recorder import Recorder
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.repros.script_setup import Script, script_setup
+from tcdebug.minifier.sessions.off import switched
+from tcdebug.minifier.targets import inductor
 from tcdebug.minifier.targets.backends import Backend
 
 SILENT = EventLog(None)
@@ -199,3 +201,52 @@ def test_a_setup_continues_past_an_artifact_that_the_script_saves(
     names["set_up"](lambda: reached.append((tmp_path / "saved").exists()))
     assert reached == [False]  # what stood for it is removed
     assert torch._inductor.CompiledArtifact.load is before
+
+
+SAVES = """
+import torch
+def saves(graph, inputs):
+    made = torch._inductor.standalone_compile(
+        graph, list(inputs), dynamic_shapes="from_graph", options={})
+    made.save(path="saved", format="unpacked")
+    return torch._inductor.CompiledArtifact.load(path="saved", format="unpacked")
+"""
+NO_KERNELS = Toggles.parse(["lower", "fuse", "codegen"])
+
+
+def test_a_backend_that_saves_its_artifacts_runs_with_units_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(SAVES, names)
+    with switched(NO_KERNELS) as decisions:
+        compiled = torch.compile(lambda x: x + 1, backend=names["saves"])
+        assert compiled(ONES).sum() == 12
+    assert "lower.aten.add.Tensor" in {d.unit for d in decisions}
+    assert not (tmp_path / "saved").exists()
+
+
+def test_a_repro_runs_a_backend_that_saves_its_artifacts_without_caches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TCDEBUG_SESSION", "1")  # as the set-up itself does
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for cls, name in (("CacheCompiledArtifact", "save"), ("CompiledArtifact", "load")):
+        artifact = getattr(sys.modules["torch._inductor.standalone_compile"], cls)
+        monkeypatch.setattr(artifact, name, getattr(artifact, name))
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "script.py"
+    script.write_text(SAVES + "torch.compile(lambda x: x + 1, backend=saves)(torch.ones(2))\n")
+    setup = script_setup(Script(str(script)), 0, tmp_path)
+    names: dict[str, Any] = {"__file__": str(tmp_path / "repro.py"), "CALL": {"backend": None}}
+    exec("import importlib, os, sys\nimport torch\n" + setup, names)  # as in a repro
+    results: list[float] = []
+
+    def judge() -> None:
+        with inductor.switched(NO_KERNELS, SILENT):
+            compiled = torch.compile(lambda x: x * 2, backend=names["CALL"]["backend"])
+            results.append(float(compiled(ONES).sum()))
+
+    names["set_up"](judge)
+    assert results == [12.0]

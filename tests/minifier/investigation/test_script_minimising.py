@@ -84,18 +84,59 @@ if __name__ == "__main__":
 """
 
 
-def minimised(folder: Path, text: str, kind: str = "exception") -> tuple[Job, MinimisedScript]:
+OWN_PASSES = """
+import torch
+import tcdebug
+
+@tcdebug.gated("clean")
+def clean(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    gm.graph.eliminate_dead_code()
+    return gm
+
+@tcdebug.gated("fast_tanh")
+def fast_tanh(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    for node in gm.graph.find_nodes(op="call_function", target=torch.tanh):
+        node.target = torch.sin
+    gm.recompile()
+    return gm
+
+def step(x):
+    return torch.tanh(x).sum()
+
+def main():
+    graph = torch.fx.symbolic_trace(step)
+    for one in (clean, fast_tanh):
+        graph = one(graph)
+    x = torch.ones(3)
+    assert torch.equal(graph(x), step(x))
+
+main()
+"""
+
+
+def minimised(
+    folder: Path, text: str, kind: str = "exception", off: str = LAYER, layer: str = LAYER
+) -> tuple[Job, MinimisedScript]:
     """The result of a session that makes a script small."""
     script = folder / "training.py"
     script.write_text(text)
     job = Job("minimise", str(script), [], str(folder))
-    task = MinimisingTask(kind, [LAYER], LAYER, 200.0)
+    task = MinimisingTask(kind, [off], layer, 200.0)
     (folder / TASK).write_bytes(msgspec.json.encode(task))
     (folder / "job.json").write_bytes(msgspec.json.encode(job))
     command = [sys.executable, "-m", "tcdebug.minifier.sessions.session", str(folder / "job.json")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return job, msgspec.json.decode((folder / RESULT).read_bytes(), type=MinimisedScript)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("warm")
+def test_a_script_with_passes_of_its_own_shrinks_although_eager_runs_them(tmp_path: Path) -> None:
+    _, result = minimised(tmp_path, OWN_PASSES, off="user.fast_tanh", layer="user")
+    assert (result.reason, result.lines_before) == ("", 21)
+    assert "clean" not in result.text and "fast_tanh" in result.text
 
 
 @pytest.mark.slow
