@@ -43,7 +43,7 @@ def differences(
         if reference is not None and (third is None or not _same(wanted, reference.nodes[third])):
             continue  # the right value is unknown
         if not _same(wanted, now):
-            yield ValueDifference(path, f"{_text(now)} instead of {_text(wanted)}")
+            yield ValueDifference(path, _difference(now, wanted))
             continue
         if found := _tensors_differ(right, other, reference, (r, o, third), path):
             yield found
@@ -77,6 +77,19 @@ def _same(left: ObjectNode, right: ObjectNode) -> bool:
     if left.kind == "float" and left.value != right.value:
         return math.isclose(float(left.value), float(right.value), rel_tol=CLOSE, abs_tol=CLOSE)
     return bool(left.value == right.value)
+
+
+def _difference(now: ObjectNode, wanted: ObjectNode) -> str:
+    """Return how two nodes differ, by the labels of their children if by nothing else."""
+    texts = _text(now), _text(wanted)
+    if texts[0] == texts[1]:
+        labels = [{label for label, _ in node.children} for node in (now, wanted)]
+        return f"has {_listed(labels[0] - labels[1])} instead of {_listed(labels[1] - labels[0])}"
+    return "{} instead of {}".format(*texts)
+
+
+def _listed(labels: set[str]) -> str:
+    return ", ".join(sorted(labels)) or "nothing"
 
 
 def _text(node: ObjectNode) -> str:

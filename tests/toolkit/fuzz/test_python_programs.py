@@ -24,6 +24,7 @@ from tcdebug.fuzz.python.standalone import confirmed
 from tcdebug.fuzz.tally import CampaignTally
 from tcdebug.fuzz.verdict import Status
 from tcdebug.strategies.kinds import AnyProgram, script_of
+from tcdebug.strategies.python.call_steps import written_names
 from tcdebug.strategies.python.python_program import CallStep, PythonProgram, parsed_lines
 from tcdebug.strategies.python.python_programs import feature_names, python_programs
 from tests.planted_in_dynamo import PLANTED, SLOW, PlantedUnit, program
@@ -304,3 +305,50 @@ def test_failures_that_were_not_reproduced_are_counted_apart() -> None:
     event = {"signature": "forward | wrong result", "ops": ["add"], "path": "", "note": ""}
     tally.feed([{"event": "fuzz.not_reproduced", "data": event}])
     assert (tally.summary.findings, tally.summary.not_reproduced) == (0, 1)
+
+
+def test_changes_between_calls_are_those_of_what_the_program_reads() -> None:
+    assert {change: written_names(change) for change in (
+        "BOX.scale = 3.0", "ITEMS.append(4.0)", "TABLE['a'] = 5.0", "def act(v): return v",
+        "del BOX.count", "rebind(3.0)",
+    )} == {
+        "BOX.scale = 3.0": {"BOX", "scale"}, "ITEMS.append(4.0)": {"ITEMS"},
+        "TABLE['a'] = 5.0": {"TABLE"}, "def act(v): return v": {"act"},
+        "del BOX.count": {"BOX", "count"}, "rebind(3.0)": set(),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("body", "definitions", "what"),
+    [
+        ("warnings.warn('drawn')\nreturn x * 2", "import warnings", "wrong warnings"),
+        ("return x * 2", "", "objects alive"),
+    ],
+)
+def test_warnings_of_a_call_and_tensors_that_live_on_must_be_those_of_eager(
+    body: str, definitions: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = program(body, "n = 2", definitions=definitions)
+    assert judged(made, tmp_path) == (Status.PASSED, "")
+    kept: list[object] = []
+    lookup = torch._dynamo.lookup_backend
+
+    def faulty(name: str) -> object:
+        def compiler(graph: torch.fx.GraphModule, inputs: list[object]) -> object:
+            compiled = lookup(name)(graph, inputs)
+
+            def call(*values: object) -> object:
+                if what == "objects alive":
+                    kept.extend(values)
+                else:
+                    warnings.warn("drawn by the compiler", stacklevel=1)
+                return compiled(*values)
+
+            return call
+
+        return compiler
+
+    monkeypatch.setattr(torch._dynamo, "lookup_backend", faulty)
+    status, signature = judged(made, tmp_path)
+    assert status is Status.FAILED
+    assert signature.endswith(what)

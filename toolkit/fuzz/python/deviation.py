@@ -106,6 +106,12 @@ def _states_differ(
         part = "result" if value.path.startswith("result") else "side effect"
         what = "gradient" if value.path.endswith(".grad") else part
         return Deviation(place, f"wrong {what}", f"{value.path}: {value.detail}", right.phase)
+    if right.warned != other.warned:
+        detail = f"{other.warned} instead of {right.warned}"
+        return Deviation(place, "wrong warnings", detail, "forward")
+    if len(other.alive) > len(right.alive):
+        detail = f"{', '.join(other.alive)} live on instead of {', '.join(right.alive) or 'none'}"
+        return Deviation(place, "objects alive", detail, "forward")
     if right.modes != other.modes:
         return Deviation(place, "wrong mode", f"{other.modes} instead of {right.modes}", "forward")
     identity = _identity(right, other)

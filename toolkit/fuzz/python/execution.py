@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
 import threading
 import types
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from tcdebug.fuzz.python.process_state import own_process_state
 from tcdebug.minifier.cases.source import run_text
 from tcdebug.minifier.reuse.reachable import Reachable, reachable
 from tcdebug.strategies.python.python_program import CALL, RESULT, CallStep, PythonProgram
@@ -23,8 +26,10 @@ MODULE = "generated_program"
 """The name of the module that a program runs as."""
 CHANGE = "change"
 """The phase of the lines that run before a call."""
+ARGUMENTS = ("x", "y")
+"""The arguments that are tensors."""
 OWN = ("drawn", "again")
-"""Messages of the exceptions that programs themselves raise."""
+"""In messages of the exceptions and warnings of programs themselves."""
 
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -66,6 +71,10 @@ class CallState:
     """Whether nothing was changed since the call before."""
     compiles: int = 0
     """How many graphs were compiled until now."""
+    warned: tuple[str, ...] = ()
+    """The warnings of the program itself."""
+    alive: tuple[str, ...] = ()
+    """Tensors of all calls that live on without the variables of the module, in the last state."""
 
     @property
     def own_error(self) -> bool:
@@ -90,21 +99,27 @@ class Execution:
     only_result: bool = False
     """Whether the states contain only the result."""
     module: types.ModuleType = field(default_factory=lambda: types.ModuleType(MODULE))
+    caught: list[warnings.WarningMessage] = field(default_factory=list)
+    """All warnings since the first call."""
+    tensors: list[tuple[str, weakref.ref[torch.Tensor]]] = field(default_factory=list)
+    """The arguments and results of all calls."""
 
     def states(self) -> list[CallState]:
         """Run all calls, up to the first exception of torch. Raises BrokenProgram."""
-        with _own_modes(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with own_process_state(), warnings.catch_warnings(record=True) as self.caught:
+            warnings.simplefilter("always")
             sys.modules[MODULE] = self.module
             self.module.__dict__[RESULT] = None
-            torch.manual_seed(0)
             try:
                 run_text(self.program.source(), str(self.path), self.module.__dict__)
             except Exception as error:
                 raise BrokenProgram(f"{type(error).__name__}: {error}") from error
             call = self.compiling(self.module.__dict__["program"])
             with ThreadPoolExecutor(1) as thread:
-                return list(self._states(call, thread))
+                states = list(self._states(call, thread))
+            if states and all(state.error is None for state in states):
+                states[-1] = replace(states[-1], alive=self._left_alive())
+            return states
 
     def _states(self, call: Callable[..., Any], thread: ThreadPoolExecutor) -> Iterator[CallState]:
         last: tuple[object, ...] | None = None
@@ -140,6 +155,8 @@ class Execution:
         error, phase = None, "forward"
         mode = eval(step.mode, names) if step.mode else contextlib.nullcontext()
         self.notify(phase)
+        earlier = len(self.caught)
+        self._remember()
         try:
             with mode:
                 self.module.__dict__[RESULT] = eval(CALL, names)
@@ -151,10 +168,43 @@ class Execution:
                 root.backward()  # type: ignore[no-untyped-call] # torch has no annotation
         except Exception as raised:
             error, modes = raised, _modes()
+        self._remember()
         state = reachable(self._roots())
         return CallState(
-            _copied(state), _layouts(state), modes, error, phase, before, repeats, self.count()
-        )
+            _copied(state), _layouts(state), modes, error, phase, before, repeats, self.count(),
+            tuple(self._warnings(earlier)),
+        )  # fmt: skip
+
+    def _remember(self) -> None:
+        """Keep weak references to the arguments and the result."""
+        names = self.module.__dict__
+        result = names.get(RESULT)
+        values = result if isinstance(result, list | tuple) else [result]
+        for name, value in [
+            *((k, names.get(k)) for k in ARGUMENTS),
+            *((RESULT, v) for v in values),
+        ]:
+            if isinstance(value, torch.Tensor):
+                self.tensors.append((name, weakref.ref(value)))
+
+    def _left_alive(self) -> tuple[str, ...]:
+        """Remove all variables; what lives on."""
+        for name in list(self._roots()):
+            del self.module.__dict__[name]
+        if any(reference() is not None for _, reference in self.tensors):
+            gc.collect()
+        alive = {
+            id(value): name
+            for name, reference in self.tensors
+            if (value := reference()) is not None
+        }
+        return tuple(sorted(alive.values()))
+
+    def _warnings(self, earlier: int) -> Iterator[str]:
+        """The warnings of the program itself after the first `earlier` ones."""
+        for caught in self.caught[earlier:]:
+            if any(text in str(caught.message) for text in OWN):
+                yield f"{caught.category.__name__}: {caught.message}"
 
     def _state_before(self) -> int:
         """Return a hash of what a graph may depend on, as the modes, but not the last result."""
@@ -234,16 +284,3 @@ def _modes() -> tuple[object, ...]:
         torch.is_inference_mode_enabled(),
         torch.are_deterministic_algorithms_enabled(),
     )
-
-
-@contextlib.contextmanager
-def _own_modes() -> Iterator[None]:
-    """Undo what a program does to the modes of torch."""
-    try:
-        yield
-    finally:
-        torch.set_grad_enabled(True)
-        torch.set_default_dtype(torch.float32)
-        torch.use_deterministic_algorithms(False)
-        for name in (MODULE, "settings"):
-            sys.modules.pop(name, None)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tcdebug.strategies.python.python_program import CallStep
+import re
+from collections.abc import Iterator, Sequence
+
+from tcdebug.strategies.python.python_program import RESULT, CallStep, CodeLine
 from tcdebug.strategies.python.scene import ProgramScene
 
 FIRST = (
@@ -23,6 +26,7 @@ FIRST = (
 )
 SECOND = (
     "torch.ones(3)",
+    "x",
     "torch.arange(3.0, requires_grad=True)",
     "torch.tensor(2.0)",
     "x",
@@ -36,10 +40,21 @@ SECOND = (
     "torch.ones(3, dtype=torch.bfloat16)",
     "torch.zeros(1, 3)",
 )
-NUMBERS = ("1", "2", "3", "True", "2.5", "0", "False", "1.0", "-1", "5")
+NEAR_FIRST = (
+    "torch.cat([x.detach()] * 2)", "x.detach().clone()", "x.detach().double()", "x.detach()[:1]",
+    "x.detach().t().contiguous().t()", "x.detach().float().requires_grad_()",
+    "torch.nn.Parameter(x.detach().float())",
+)  # fmt: skip
+"""Arguments that differ from those of the call before in one property."""
+NEAR_SECOND = ("y.detach().clone()", "y.detach().double()", "y.detach().float().requires_grad_()")
+NUMBERS = (
+    "1", "2", "3", "True", "2.5", "0", "False", "1.0", "-1", "5", "-0.0", "float('nan')", "1j",
+)  # fmt: skip
+NEAR_NUMBER = ("n + 1", "not n", "float(n)", "-n", "bool(n)")
 MODES = (
-    "", "", "", "", "torch.no_grad()", "torch.inference_mode()", "torch.enable_grad()",
+    "", "", "", "", "", "torch.no_grad()", "torch.inference_mode()", "torch.enable_grad()",
     "torch.autocast('cpu', dtype=torch.bfloat16)", "torch.device('cpu')",
+    "torch.compiler.set_stance('force_eager')", "torch.compiler.set_stance('eager_on_recompile')",
 )  # fmt: skip
 OF_RESULTS = (
     "result[-1].add_(1)", "result[0].mul_(2)", "result[0].requires_grad_()",
@@ -49,6 +64,14 @@ OF_RESULTS = (
 KEPT = "kept = x * x"
 """Keeps a value whose gradient needs the contents of `x` from before a call."""
 AFTER_KEPT = "kept.sum().backward()"
+ARGUMENTS = {
+    "x": (*FIRST, *NEAR_FIRST * 2), "y": (*SECOND, *NEAR_SECOND),
+    "n": (*NUMBERS, *NEAR_NUMBER * 2),
+}  # fmt: skip
+"""What an argument may be in a later call."""
+WORD = re.compile(r"\w+")
+MOST_TURNS = 3
+"""How often an argument that is read often is drawn for a change, beside four turns of state."""
 LATER_CALLS = (1, 1, 1, 2, 2, 3)
 MOST_CHANGES = 2
 
@@ -83,13 +106,31 @@ def _step(scene: ProgramScene, lines: list[str], backward: bool) -> CallStep:
 
 
 def _change(scene: ProgramScene) -> str:
-    kind = scene.integer(0, 9)
-    if kind <= 5 and scene.changes:
-        return scene.choose(tuple(scene.changes))
-    if kind <= 6:
-        return f"x = {scene.choose(FIRST)}"
-    if kind == 7:
-        return f"y = {scene.choose(SECOND)}"
-    if kind == 8:
-        return f"n = {scene.choose(NUMBERS)}"
-    return scene.choose(OF_RESULTS)
+    """A statement that changes what the program reads, or sometimes anything else."""
+    read = WORD.findall("\n".join(_texts(scene.body())))
+    arguments = [name for name in "xyn" for _ in range(min(read.count(name), MOST_TURNS))]
+    kind = scene.choose((*("state",) * 4 * bool(scene.changes), *(arguments or "x"), RESULT))
+    if kind == "state":
+        changes = tuple(scene.changes)
+        likely = [change for change in changes if written_names(change) <= set(read)]
+        return scene.choose((*likely, *changes) if scene.flag() else likely or changes)
+    if kind == RESULT:
+        return scene.choose(OF_RESULTS)
+    return f"{kind} = {scene.choose(ARGUMENTS[kind])}"
+
+
+def _texts(lines: Sequence[CodeLine]) -> Iterator[str]:
+    for line in lines:
+        yield line.text
+        yield from _texts(line.body)
+
+
+def written_names(change: str) -> set[str]:
+    """The name and attributes that a statement assigns, or whose method it calls.
+
+    A method itself and a subscript do not count: `BOX.parts[0] = 1` writes `BOX` and `parts`.
+    """
+    target = re.split(r" = |[(\[]", change.removeprefix("def ").removeprefix("del "))[0]
+    names = target.split(".")
+    called = change.startswith(f"{target}(")
+    return set(names[:-1] if called else names)

@@ -8,24 +8,27 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tcdebug.strategies.python.autograd import AUTOGRAD, HIGHER_ORDER
-from tcdebug.strategies.python.branches import BRANCHES
 from tcdebug.strategies.python.call_steps import draw_steps
 from tcdebug.strategies.python.feature import Feature
-from tcdebug.strategies.python.iteration import ITERATION
-from tcdebug.strategies.python.objects import OBJECTS
-from tcdebug.strategies.python.optimizers import OPTIMIZERS
+from tcdebug.strategies.python.features.autograd import AUTOGRAD, HIGHER_ORDER
+from tcdebug.strategies.python.features.branches import BRANCHES
+from tcdebug.strategies.python.features.iteration import ITERATION
+from tcdebug.strategies.python.features.objects import OBJECTS
+from tcdebug.strategies.python.features.optimizers import OPTIMIZERS
+from tcdebug.strategies.python.features.special_methods import SPECIAL_METHODS
+from tcdebug.strategies.python.features.standard_library import STANDARD_LIBRARY
+from tcdebug.strategies.python.features.state import STATE
+from tcdebug.strategies.python.features.surroundings import SURROUNDINGS
+from tcdebug.strategies.python.features.tensors import TENSORS
+from tcdebug.strategies.python.features.transforms import TRANSFORMS
 from tcdebug.strategies.python.python_program import CodeLine, PythonProgram
 from tcdebug.strategies.python.scene import ProgramScene
-from tcdebug.strategies.python.special_methods import SPECIAL_METHODS
-from tcdebug.strategies.python.standard_library import STANDARD_LIBRARY
-from tcdebug.strategies.python.state import STATE
-from tcdebug.strategies.python.tensors import TENSORS
-from tcdebug.strategies.python.ways import DRAWN, GRAPH_BREAKS, WAYS
+from tcdebug.strategies.python.ways import DRAWN, GRAPH_BREAK, GRAPH_BREAKS, WAYS
 
 TABLES = (
     (6, TENSORS), (6, BRANCHES), (6, STATE), (6, OBJECTS), (4, ITERATION), (6, AUTOGRAD),
-    (6, STANDARD_LIBRARY), (6, SPECIAL_METHODS), (1, HIGHER_ORDER), (1, OPTIMIZERS),
+    (6, STANDARD_LIBRARY), (6, SPECIAL_METHODS), (6, SURROUNDINGS), (4, TRANSFORMS),
+    (1, HIGHER_ORDER), (1, OPTIMIZERS),
 )  # fmt: skip
 """The features, and how often each table is used. The last two cost a second a program."""
 LENGTHS = (1, 1, 1, 2, 2, 2, 3, 3, 4, 6)
@@ -33,7 +36,7 @@ LENGTHS = (1, 1, 1, 2, 2, 2, 3, 3, 4, 6)
 
 A program of one feature costs a tenth of one of six, and most causes need one or two.
 """
-BREAK = CodeLine("torch._dynamo.graph_break()", (), GRAPH_BREAKS)
+BREAK = CodeLine(GRAPH_BREAK, (), GRAPH_BREAKS)
 NO_STATEMENT_BEFORE = ("else:", "elif ", "except", "finally:", "case ", "global ", "nonlocal ")
 """How lines begin before which there can be no statement."""
 DYNAMIC = (None, None, None, True, False)

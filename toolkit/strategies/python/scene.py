@@ -13,10 +13,13 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 
 from tcdebug.strategies.python.python_program import CodeLine, parsed_lines
+from tcdebug.strategies.python.ways import GRAPH_BREAK
 
 T = TypeVar("T")
 DEEPEST = 3
 """The maximum depth of nested blocks."""
+BREAKS = 9
+"""One block in ten has a graph break."""
 CONSTANTS = ("2.0", "0.5", "3.0", "-1.0", "0.0", "2", "3")
 
 
@@ -123,6 +126,8 @@ class ProgramScene:
         if self.depth < DEEPEST and self.flag():
             self.inner(self)
         self.feature = feature
+        if self.integer(0, BREAKS) == BREAKS:
+            self.write(GRAPH_BREAK)
         target = self.choose(self.tensors[2:][::-1] or ["x"])
         self.write(f"{target} = {target} {self.choose(('+', '*', '-'))} {self.constant()}")
 

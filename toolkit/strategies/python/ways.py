@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 COMPILE = "torch.compile"
 """The name of the usual way."""
+GRAPH_BREAK = "torch._dynamo.graph_break()"
 GRAPH_BREAKS = "graph breaks"
 """The way in which graph breaks are inserted at random places."""
 AOT_INDUCTOR = "AOTInductor"
@@ -141,6 +142,30 @@ def wrapped(program):
     scale = 2.0**20  # a power of two changes no digit
     return lambda x, y, n: [result / scale for result in program(x * scale, y * scale, n)]
 """
+_TWO_THREADS = """
+def wrapped(program):
+    import concurrent.futures
+    import threading
+
+    def twice(x, y, n):
+        both, grad = threading.Barrier(2), torch.is_grad_enabled()
+
+        def call(*inputs):
+            torch.set_grad_enabled(grad)
+            both.wait(60)
+            return program(*inputs)
+
+        copies = [t.detach().clone().requires_grad_(t.requires_grad) for t in (x, y)]
+        with concurrent.futures.ThreadPoolExecutor(2) as threads:
+            calls = [threads.submit(call, *inputs, n) for inputs in ((x, y), copies)]
+            result, other = (call.result() for call in calls)
+        for one, two in zip(result, other):
+            if isinstance(one, torch.Tensor):
+                torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-4, equal_nan=True)
+        return result
+
+    return twice
+"""
 WAYS = {
     COMPILE: CompilingWay(_USUAL),
     "fullgraph": CompilingWay(_FULL_GRAPH),
@@ -155,12 +180,20 @@ WAYS = {
     "batch padded": CompilingWay(_RELATED, wrapper=_PADDED, relation=True, stateless=True),
     "scaled": CompilingWay(_RELATED, wrapper=_SCALED, relation=True, stateless=True, exact=True),
     GRAPH_BREAKS: CompilingWay(_USUAL),
+    "two threads": CompilingWay(_RELATED, wrapper=_TWO_THREADS, stateless=True),
+    "numbers of tensors": CompilingWay(
+        _USUAL, settings=("capture_scalar_outputs", "capture_dynamic_output_shape_ops")
+    ),
     AOT_INDUCTOR: CompilingWay(_EXPORTED + _PACKAGED, exports=True, inference=True),
     "second process": CompilingWay(_USUAL, processes=True),
 }
 OF_SOME_BACKENDS = ("second process", AOT_INDUCTOR)
 """The ways that are drawn with some backends only."""
-DRAWN = (*(COMPILE,) * 12, *(name for name in WAYS if name not in OF_SOME_BACKENDS))
+DRAWN = (
+    *(COMPILE,) * 12,
+    *(GRAPH_BREAKS,) * 2,
+    *(name for name in WAYS if name not in OF_SOME_BACKENDS),
+)
 """The ways as often as they are drawn with any backend."""
 OF_BACKEND = {
     "inductor": (*DRAWN, "second process", AOT_INDUCTOR),

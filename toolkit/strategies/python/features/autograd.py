@@ -140,6 +140,11 @@ AUTOGRAD = (
     statements("autograd function in place", "{t} = {a} * 1\n{t} = Halved.apply({t})", DIRTY),
     statements("hook on a tensor", "{t} = {a} * 2\nif {t}.requires_grad:\n"
                "    {t}.register_hook(lambda gradient: gradient * {c})"),
+    statements("hook on an input", "if x.requires_grad:\n"
+               "    x.register_hook(lambda gradient: gradient * {c})\n{t} = x * 2"),
+    statements("hook on an accumulated gradient", "if x.requires_grad and x.is_leaf:\n"
+               "    x.register_post_accumulate_grad_hook(lambda leaf: RATES.append(n))\n"
+               "{t} = x * 2", RATES, "RATES.clear()"),
     statements("hook removed", "{t} = {a} * 2\nif {t}.requires_grad:\n"
                "    {t}.register_hook(lambda gradient: gradient * {c}).remove()"),
     statements("hook reads a list", "{t} = {a} * 2\nif {t}.requires_grad:\n"

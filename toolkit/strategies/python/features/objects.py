@@ -19,7 +19,7 @@ BOX_CHANGES = (
     "BOX.scale = 3.0", "Base.bonus = 4.0", "Box.bonus = 5.0", "BOX.bonus = 6.0", "BOX = Box(7.0)",
     "Base.apply = lambda self, value: value + 8", "BOX.apply = lambda value: value + 9",
     "Box.apply = lambda self, value: value * 2", "del BOX.count", "BOX.__class__ = Base",
-    "BOX.scale = torch.ones(3)", "Box.extra = 3.0", "BOX.extra = 2.0",
+    "BOX.scale = torch.ones(3)", "BOX = Base()", "Box.extra = 3.0", "BOX.extra = 2.0",
 )  # fmt: skip
 PROPERTY = """
 class Dial:

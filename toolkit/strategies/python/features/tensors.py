@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tcdebug.strategies.python.feature import Feature, statements, written
 from tcdebug.strategies.python.scene import ProgramScene
+from tcdebug.strategies.python.ways import GRAPH_BREAK
 
 
 def _text(scene: ProgramScene) -> None:
@@ -63,6 +64,14 @@ TENSORS = (
     written("tolist", "{a} * len({b}.tolist()) if {b}.dim() else {a} * {b}.tolist()"),
     written("numpy", "{a} * torch.from_numpy({b}.detach().numpy() * 2).sum() "
             "if {b}.dtype == torch.float32 else {a}"),
+    written("slice by n", "{a} + x[:n].sum()"),
+    written("roll by n", "torch.roll({a}, n, -1)"),
+    written("range of a size", "{a} + torch.arange(x.shape[0]).sum()"),
+    written("masked values", "{a} + {b}[{b} > {c}].sum()"),
+    written("number of unique values", "{a} * torch.unique({b}).shape[0]"),
+    written("size from a tensor", "{a} + torch.ones(int({b}.sum()) % 5 + 1).sum()"),
+    written("index from a tensor", "{a} * x[int({b}.sum()) % len(x)].sum()"),
+    written("branch on a number of a tensor", "{a} if {b}.sum().item() > 2 else {a} * {c}"),
     written("type of a tensor", "{a} * len({b}.type())"),
     written("abs of a size", "{a} * abs(2 - x.shape[0])"),
     written("largest number", "{a} * max(n, 2.5)"),
@@ -72,6 +81,6 @@ TENSORS = (
             "CONJUGATE = torch.tensor([2j, 3j, 4j]).conj()", "CONJUGATE = CONJUGATE.conj()"),
     Feature("text", _text),
     statements("view in no_grad", "with torch.no_grad():\n    {t} = {a}[...]"),
-    statements("graph break", "torch._dynamo.graph_break()"),
+    statements("graph break", GRAPH_BREAK),
     statements("gradient of an input", "{t} = {a} if x.grad is None else {a} + x.grad"),
 )  # fmt: skip

@@ -32,10 +32,14 @@ def affine(value, factor, offset):
     return value * factor + offset
 partial = functools.partial(affine, factor=2.0, offset=1.0)
 """
-ITEMS = ("ITEMS.append(4.0)", "ITEMS[0] = 5.0", "ITEMS.reverse()", "ITEMS = [7.0]", "ITEMS.pop()")
+ITEMS = (
+    "ITEMS.append(4.0)", "ITEMS[0] = 5.0", "ITEMS.reverse()", "ITEMS = [7.0]", "ITEMS.pop()",
+    "ITEMS = (3.0, 2.0)",
+)  # fmt: skip
 TABLE = (
     "TABLE['a'] = 5.0",
     "TABLE['a'] = TABLE.pop('a')",
+    "TABLE['last'] = TABLE.pop('a')",
     "TABLE['d'] = 4.0",
     "TABLE.pop('b', None)",
     "TABLE = {'b': 2.0, 'a': 1.0}",
@@ -84,14 +88,22 @@ STATE = (
     statements("set", "{t} = {a} * len(CHOSEN)\nCHOSEN.add(n)", "CHOSEN = {1, 7}",
                "CHOSEN.discard(7)", "CHOSEN.add(5)"),
     written("closure", "scaled({a})", CLOSURE, "rebind(3.0)", "rebind(2)", "rebind(torch.ones(3))"),
-    written("default arguments", "shifted({a})", DEFAULTS, "shifted.__defaults__ = (5.0,)",
+    written("flag in a global", "{a} * 2 if FLAG else {a} + {c}", "FLAG = True", "FLAG = False",
+            "FLAG = None", "FLAG = 1", "FLAG = []"),
+    written("missing value", "{a} if OPTIONAL is None else {a} * OPTIONAL", "OPTIONAL = None",
+            "OPTIONAL = 2.0", "OPTIONAL = torch.ones(3)", "OPTIONAL = None"),
+    written("function in a global", "ACTIVATION({a})", "ACTIVATION = torch.relu",
+            "ACTIVATION = torch.sin", "ACTIVATION = torch.nn.functional.relu",
+            "ACTIVATION = torch.nn.Tanh()", "def ACTIVATION(value): return value + 7"),
+    written("default arguments", "shifted({a})", DEFAULTS, "shifted = lambda value: value * 7",
+            "shifted.__defaults__ = (5.0,)",
             "shifted.__kwdefaults__['times'] = 4.0", "shifted.__kwdefaults__ = {'times': 6.0}"),
     written("mutable default argument", "remembered({a})", MUTABLE_DEFAULT,
             "remembered.__defaults__[0].clear()", "remembered.__defaults__ = ([1],)"),
     written("partial", "partial({a})", PARTIAL, "partial.keywords['factor'] = 3.0",
             "partial = functools.partial(affine, factor=5.0, offset=0.0)"),
     written("function replaced", "stepped({a})", "def stepped(value):\n    return value + 1",
-            "def stepped(value): return value + 2",
+            "def stepped(value): return value + 2", "stepped = torch.relu",
             "stepped.__code__ = (lambda v: v + 3).__code__"),
     written("global name of a function", "FUNCTIONS[0]({a})", "FUNCTIONS = [torch.relu, torch.sin]",
             "FUNCTIONS.reverse()", "FUNCTIONS[0] = torch.cos"),

@@ -1,0 +1,75 @@
+"""Undoes what a program does to the process: flags of torch, variables, seeds and modules."""
+
+from __future__ import annotations
+
+import contextlib
+import decimal
+import os
+import random
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+MODULES = ("generated_program", "settings")
+"""The modules that programs run as, or make."""
+Flag = tuple[Callable[[], Any], Callable[[Any], Any]]
+FLAGS: tuple[Flag, ...] = (
+    (torch.is_grad_enabled, torch.set_grad_enabled),
+    (torch.get_default_dtype, torch.set_default_dtype),
+    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
+    (
+        lambda: torch.backends.mkldnn.enabled,
+        lambda value: setattr(torch.backends.mkldnn, "enabled", value),
+    ),
+    (
+        lambda: torch.backends.cudnn.benchmark,
+        lambda value: setattr(torch.backends.cudnn, "benchmark", value),
+    ),
+    (torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp),
+    (torch.is_warn_always_enabled, torch.set_warn_always),
+    (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
+    (
+        lambda: torch.get_autocast_dtype("cpu"),
+        lambda value: torch.set_autocast_dtype("cpu", value),
+    ),
+    (
+        lambda: (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        ),
+        lambda value: torch.use_deterministic_algorithms(value[0], warn_only=value[1]),
+    ),
+    (
+        lambda: RemovableHandle.next_id,  # the keys of dictionaries of hooks
+        lambda value: setattr(RemovableHandle, "next_id", value),
+    ),
+    (random.getstate, random.setstate),
+    (
+        lambda: decimal.getcontext().prec,
+        lambda value: setattr(decimal.getcontext(), "prec", value),
+    ),
+)
+"""Reads and writes what a program may change."""
+
+
+@contextlib.contextmanager
+def own_process_state() -> Iterator[None]:
+    """Give the process back as it was."""
+    found = [(put, read()) for read, put in FLAGS]
+    variables = dict(os.environ)
+    torch.manual_seed(0)
+    try:
+        yield
+    finally:
+        torch.set_default_device(None)
+        for put, value in found:
+            put(value)
+        for name in os.environ.keys() - variables.keys():
+            del os.environ[name]
+        os.environ.update(variables)
+        for name in MODULES:
+            sys.modules.pop(name, None)

@@ -1,0 +1,1 @@
+"""The tables of features: one file per topic, one row per feature."""
