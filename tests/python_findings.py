@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tcdebug.strategies.python.call_steps import AFTER_KEPT, KEPT, OF_RESULTS
+from tcdebug.strategies.python.call_steps import AFTER_KEPT, KEPT, MODES, OF_RESULTS
 from tcdebug.strategies.python.feature import Feature
 from tcdebug.strategies.python.python_program import CallStep, PythonProgram
 from tcdebug.strategies.python.python_programs import TABLES
@@ -15,8 +15,8 @@ from tcdebug.strategies.python.ways import COMPILE
 
 T = TypeVar("T")
 FIRST = ("x = torch.ones(2, 3, requires_grad=True)", "y = torch.ones(3)", "n = 1")
-RECENT = ("stored_generator",)
-"""A regression in torch 2.15."""
+RECENT = ("stored_generator", "data_attribute", "random_dtype")
+"""Regressions in torch 2.15."""
 
 
 @dataclass
@@ -50,6 +50,8 @@ class DrawnConstruct:
     then: str = ""
     wanted: tuple[str, ...] = ()
     mode: str = ""
+    later_mode: str = ""
+    """The mode of the second call."""
     between: str = ""
     first: tuple[str, ...] = FIRST
     dynamic: bool | None = None
@@ -71,15 +73,16 @@ class DrawnConstruct:
         scene = self.scene()
         if self.change and self.change not in (*scene.changes, *OF_RESULTS):
             raise ValueError(f"no change {self.change!r}")
-        if self.mode and self.mode not in scene.modes:
-            raise ValueError(f"no mode {self.mode!r}")
+        for mode in filter(None, (self.mode, self.later_mode)):
+            if mode not in (*scene.modes, *MODES):
+                raise ValueError(f"no mode {mode!r}")
         if self.between and self.between not in scene.between:
             raise ValueError(f"nothing between: {self.between!r}")
         between = (self.between,) if self.between else ()
         backward = bool(self.between)
         steps = [CallStep(self.first, self.mode, backward, between)]
         if not self.mode and not self.between:
-            steps.append(CallStep((self.change,) if self.change else (), ""))
+            steps.append(CallStep((self.change,) if self.change else (), self.later_mode))
         definitions = tuple(line for lines in scene.definitions.values() for line in lines)
         return PythonProgram(definitions, scene.body(), tuple(steps), self.dynamic, self.way)
 
@@ -97,18 +100,29 @@ def _nothing(scene: ProgramScene) -> None:
 
 
 GRADIENT = ("x = torch.ones(2, 3, requires_grad=True)", "y = x", "n = 1")
+PLAIN = ("x = torch.arange(6.0).reshape(2, 3)", "y = torch.ones(3)", "n = 1")
 WHOLE = ("x = torch.arange(6).reshape(2, 3)", "y = torch.ones(3)", "n = 5")
 NEGATIVE = (*FIRST[:2], "n = -1")
 CONSTRUCTS = {
     "abstract_class": DrawnConstruct("abstract class", "Shape.register(Square)"),
+    "array_in_inference_mode": DrawnConstruct(
+        "function of an array", mode="torch.inference_mode()"
+    ),
     "builtin_shadowed": DrawnConstruct("shadowed builtin", "max = min"),
     "chain_map": DrawnConstruct("chain map", "CHOSEN_LEVELS['level'] = 7.5"),
     "chunk_write": DrawnConstruct("unbind", "result[-1].add_(1)", backend="aot_eager"),
+    "complex_type": DrawnConstruct(
+        "parameter n", then="type of a tensor", wanted=("v1",), first=(*FIRST[:2], "n = 1j")
+    ),
+    "data_attribute": DrawnConstruct("replace data", then="data in place", first=PLAIN),
     "data_version": DrawnConstruct(
         "data in place", AFTER_KEPT, first=(*FIRST, KEPT), backend="aot_eager"
     ),
     "deque_full": DrawnConstruct("extend a full deque"),
     "descriptor": DrawnConstruct("descriptor"),
+    "device_mode_number": DrawnConstruct(
+        "thread local", then="graph break", later_mode="torch.device('cpu')"
+    ),
     "dict_order": DrawnConstruct("dict methods", "TABLE['a'] = TABLE.pop('a')"),
     "export_abs": DrawnConstruct(
         "abs of a size", dynamic=True, way="torch.export, saved and loaded"
@@ -118,9 +132,11 @@ CONSTRUCTS = {
     "export_gradient": DrawnConstruct("func.grad", way="torch.export"),
     "export_no_grad": DrawnConstruct("context", way="torch.export, decomposed"),
     "export_string": DrawnConstruct("text", way="torch.export, saved and loaded"),
+    "function_attributes": DrawnConstruct("attributes of a function", "levelled.extra = 1"),
     "function_mode": DrawnConstruct("function mode", mode="AddingOne()"),
     "generator_left": DrawnConstruct("generator left early", then="multiply"),
     "getattr_shadowed": DrawnConstruct("shadowed __getattr__", "ANSWERING.scale = 9.0"),
+    "globals_written": DrawnConstruct("write to globals()", "LEVEL_NOW = 3.0"),
     "grad_mode_number": DrawnConstruct("set_grad_enabled", wanted=("n == 1",), dynamic=True),
     "hook_closure": DrawnConstruct("hook reads a list", between="RATES[0] = 5.0"),
     "hook_removed": DrawnConstruct("hook removed"),
@@ -130,8 +146,13 @@ CONSTRUCTS = {
     "intermediate_grad": DrawnConstruct("try", wanted=("x.grad is not None",)),
     "inherited_attribute": DrawnConstruct("write a class attribute"),
     "instance_dict": DrawnConstruct("__dict__", "PLAIN.other = 1.0"),
+    "locals_unbound": DrawnConstruct("locals()", then="nonlocal"),
+    "maximum_bool": DrawnConstruct("min and max", first=(*PLAIN[:2], "n = True"), dynamic=True),
     "maximum_number": DrawnConstruct("largest number", first=WHOLE, dynamic=True),
     "negative_power": DrawnConstruct("power of a number", first=NEGATIVE, dynamic=True),
+    "random_dtype": DrawnConstruct(
+        "random module", wanted=("y",), first=(FIRST[0], "y = torch.tensor(2.0)", "n = 1")
+    ),
     "region_number": DrawnConstruct("nested region", "REGION_RATES[0] = 3.0"),
     "replaced_method": DrawnConstruct(
         "method of an instance or a class", "Plain.act = lambda self, value: value + 9"
