@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Decision
 from tcdebug.compiler.gate.toggles import Toggles
-from tcdebug.minifier.capture.entries import artifacts_savable
-from tcdebug.minifier.capture.layers_off import layers_off
+from tcdebug.minifier.capture.layers_off import each_call, layers_off
 from tcdebug.minifier.cases.layer_names import is_layer
 
 
@@ -26,11 +27,50 @@ def switched(toggles: Toggles, log: EventLog | None = None) -> Iterator[list[Dec
         if texts and all(is_layer(text) for text in texts):
             yield []
             return
+        units = _Units(toggles, log)
+        with contextlib.closing(units), each_call(units.before_call, log):
+            yield units.decisions
+
+
+@dataclass
+class _Units:
+    """Applies toggles to compiles, and again before the first call of a compiled function.
+
+    By then, a program has patched what it patches in torch. A unit that is off is off for such a
+    patch too, as it is for the candidates of a search.
+    """
+
+    toggles: Toggles
+    log: EventLog
+    decisions: list[Decision] = field(default_factory=list)
+    patches: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    called: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._apply()
+
+    def _apply(self) -> None:
         from tcdebug.minifier.targets import autograd, inductor  # noqa: PLC0415 - start-up time
 
-        with (
-            autograd.switched(toggles, log),
-            artifacts_savable(log),
-            inductor.switched(toggles, log) as gate,
-        ):
-            yield gate.decisions
+        self.patches.enter_context(autograd.switched(self.toggles, self.log))
+        gate = self.patches.enter_context(inductor.switched(self.toggles, self.log))
+        self.decisions[:] = gate.decisions
+        gate.decisions = self.decisions
+
+    def before_call(self) -> Callable[[], None]:
+        """Apply the toggles again if this is the first call."""
+        with self.lock:
+            if not self.called:
+                self.called = True
+                self.close()
+                self._apply()
+        return _nothing
+
+    def close(self) -> None:
+        """Apply the toggles no longer."""
+        self.patches.close()
+
+
+def _nothing() -> None:
+    """Do nothing after a call."""
