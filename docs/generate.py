@@ -310,10 +310,12 @@ GRAPH = re.compile(r"^class Graph.*?^    return \[.*?\]\n", re.M | re.S)
 
 
 def run_session(folder: Path) -> tuple[str, str]:
-    """Run the command; its output, and the graph and inputs of its repro."""
+    """Run the command. Return its output, and the graph and inputs of its repro."""
     shutil.copytree(DOCS / "examples", folder / "docs" / "examples")
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TCDEBUG_")}
     environment |= {"TCDEBUG_CACHE_DIR": str(folder / "cache"), "COLUMNS": "200"}
+    # so that the commands in the report begin with "python" on every machine
+    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     command = [sys.executable, "-m", *SESSION.split()]
     done = subprocess.run(
         command, cwd=folder, env=environment, check=True, text=True,
