@@ -118,6 +118,27 @@ def test_every_relative_link_leads_to_a_file_and_a_heading(page: Path) -> None:
             assert anchor in anchors(target.read_text()), f"{page.name} links to {path}#{anchor}"
 
 
+FILE = re.compile(r"`((?:[\w.]+/)+[\w.]+\.(?:py|tmpl|hpp|md))`")
+"""A file that a page names by its path, or by the end of its path."""
+METHOD = re.compile(r"`([A-Z]\w+)\.(_?[a-z]\w+)`")
+"""A method or an attribute that a page names."""
+
+
+def test_the_files_and_methods_that_pages_name_exist() -> None:
+    sources = [
+        p for f in ("compiler", "minifier", "toolkit", "tests") for p in (ROOT / f).rglob("*")
+    ]
+    paths = [p.relative_to(ROOT).as_posix() for p in (*sources, *DOCS.rglob("*"))]
+    texts = [p.read_text() for p in sources if p.suffix == ".py"]
+    classes = {name for text in texts for name in re.findall(r"^class (\w+)", text, re.MULTILINE)}
+    names = {name for text in texts for name in re.findall(r"^    (?:def )?(\w+)[(:]", text, re.M)}
+    for page in PAGES:
+        for file in FILE.findall(page.read_text()):
+            assert any(f"/{path}".endswith(f"/{file}") for path in paths), (page.name, file)
+        for owner, name in METHOD.findall(page.read_text()):
+            assert owner not in classes or name in names, (page.name, owner, name)
+
+
 def fenced_commands(page: Path) -> Iterator[str]:
     """The lines in fenced blocks that call tcdebug, without prompt and environment."""
     for _, block in FENCE.findall(page.read_text()):

@@ -73,7 +73,7 @@ def _built(source: CppSource, toolchain: Toolchain, gate: Gate, options: Options
         if options.on_error != "fallback":
             raise
         broken = {n for n, c in source.calls.items() if not _builds(c.source, toolchain, cache)}
-        guilty = {
+        failing = {
             node.origin.node
             for call in source.calls.values()
             if call.code in broken
@@ -82,7 +82,7 @@ def _built(source: CppSource, toolchain: Toolchain, gate: Gate, options: Options
         sites = {
             decision.site
             for decision in gate.decisions
-            if decision.unit.startswith("lower.") and decision.subject in guilty
+            if decision.unit.startswith("lower.") and decision.subject in failing
         }
         raise CompileError("runtime", str(error), sites=frozenset(sites)) from error
 
