@@ -67,7 +67,8 @@ def _embedding() -> Workload:
     table = nn.Embedding(10_000, 128)
 
     def step(places: torch.Tensor) -> torch.Tensor:
-        return table(places).square().mean()
+        rows: torch.Tensor = table(places)
+        return rows.square().mean()
 
     return step, (torch.randint(0, 10_000, (32, 128)),)
 
@@ -129,7 +130,7 @@ def call(function: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) -> Any:
     """One call, with backward if the inputs require gradients."""
     result = function(*inputs)
     if isinstance(result, torch.Tensor) and result.requires_grad:
-        result.backward()
+        result.backward()  # type: ignore[no-untyped-call] # torch has no annotation
     return result
 
 

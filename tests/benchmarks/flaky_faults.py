@@ -28,7 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from inductor_bugs import Measured, measured
+from inductor_bugs import measured
 from torch._inductor.compiler_bisector import BisectionResult, CompilerBisector
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "minifier" / "support"))
@@ -113,9 +113,8 @@ def _judged(result: BisectionResult | None) -> str:
 
 def our_command(folder: Path) -> Trial:
     """`tcdebug bisect` on the script."""
-    run = measured(
-        [sys.executable, "-m", "tcdebug", "bisect", "--json", "-q", "script.py"], folder, {}
-    )
+    command = [sys.executable, "-m", "tcdebug", "bisect", "--json", "-q", "script.py"]
+    run = measured("tcdebug", command, folder, {})
     report = json.loads(run.output[run.output.index("{") :].splitlines()[0])
     units = [c["unit"] for c in report["culprits"]]
     if not report["confirmed"]:
@@ -128,7 +127,8 @@ def our_command(folder: Path) -> Trial:
 
 def torch_command(folder: Path) -> Trial:
     """torch's bisector on the script."""
-    run: Measured = measured(
+    run = measured(
+        "torch",
         [sys.executable, "-m", "torch._inductor.compiler_bisector", "run", sys.executable,
          "script.py"],
         folder,

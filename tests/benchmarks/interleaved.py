@@ -38,13 +38,13 @@ def times(
 
     On a CPU these are seconds of the calling thread, so the calls must use no other thread.
     """
-    wait = torch.cuda.synchronize if device == "cuda" else (lambda: None)
+    wait: Callable[[], None] = torch.cuda.synchronize if device == "cuda" else (lambda: None)
     clock = time.perf_counter if device == "cuda" else time.thread_time
     repeats = {name: _repeats(call, wait) for name, call in calls.items()}
     found: dict[str, list[float]] = {name: [] for name in calls}
     end = time.perf_counter() + seconds
     for number in range(ROUNDS):
-        order = list(calls) if number % 2 == 0 else list(reversed(calls))
+        order = list(calls)[:: 1 if number % 2 == 0 else -1]
         for name in order:
             call, count = calls[name], repeats[name]
             wait()

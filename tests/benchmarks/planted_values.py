@@ -16,8 +16,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "minifier" / "support"))
 import msgspec
+from numerical_faults import FAULTS, NumericalFault, model
 from observed_models import observe
-from planted_values import FAULTS, NumericalFault, model
 
 from tcdebug.minifier.values.findings import REPORT, ValuesReport
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 import torch
+from numerical_faults import EMBEDDED, STOCK, NumericalFault, model
 from observed_models import Step, breaks, dropout, dynamic, in_place, observe, reductions
-from planted_values import EMBEDDED, STOCK, NumericalFault, model
 
 from tcdebug.minifier.judging.compare import Difference
 from tcdebug.minifier.processes.fork import fork_past_handlers
