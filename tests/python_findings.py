@@ -111,10 +111,14 @@ CONSTRUCTS = {
     "builtin_shadowed": DrawnConstruct("shadowed builtin", "max = min"),
     "chain_map": DrawnConstruct("chain map", "CHOSEN_LEVELS['level'] = 7.5"),
     "chunk_write": DrawnConstruct("unbind", "result[-1].add_(1)", backend="aot_eager"),
+    "class_getitem": DrawnConstruct("__class_getitem__", "Typed.rate = 4.0"),
     "complex_type": DrawnConstruct(
         "parameter n", then="type of a tensor", wanted=("v1",), first=(*FIRST[:2], "n = 1j")
     ),
     "data_attribute": DrawnConstruct("replace data", then="data in place", first=PLAIN),
+    "data_dtype": DrawnConstruct(
+        "replace data", first=("x = torch.arange(6).reshape(2, 3)", *PLAIN[1:])
+    ),
     "data_version": DrawnConstruct(
         "data in place", AFTER_KEPT, first=(*FIRST, KEPT), backend="aot_eager"
     ),

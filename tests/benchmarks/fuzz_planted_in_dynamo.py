@@ -1,19 +1,25 @@
 """How many drawn Python programs it takes to see each fault of tests/planted_in_dynamo.py.
 
-    python tests/benchmarks/fuzz_planted_in_dynamo.py [SEED [SECONDS [PART OF A NAME]]]
+    python tests/benchmarks/fuzz_planted_in_dynamo.py [SEED [SECONDS [PART OF A NAME ...]]]
 
-A program counts if it fails with the fault and passes without it. Prints programs and CPU-seconds.
-Each fault is given up after SECONDS of the CPU, without those of child processes.
+All faults of a backend are hunted with the same programs. A program is judged without a fault
+first, then with each fault whose unit it calls. It counts if it fails with the fault alone. Prints
+the programs until then, and the CPU-seconds that judging them once took, without those of child
+processes. A backend is given up after SECONDS of the CPU.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
@@ -27,9 +33,22 @@ from tcdebug.strategies.python.python_programs import python_programs
 from tcdebug.strategies.python.ways import DRAWN, OF_BACKEND
 from tests.planted_in_dynamo import PLANTED, PlantedUnit
 
+Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-class Seen(BaseException):
-    """The fault was seen; the message has the signature."""
+
+class Enough(BaseException):
+    """All faults are seen, or the time is used up."""
+
+
+@contextmanager
+def replaced(unit: PlantedUnit, wrap: Wrap) -> Iterator[None]:
+    """Put something else in place of a unit."""
+    original = getattr(unit.place, unit.name)
+    setattr(unit.place, unit.name, wrap(original))
+    try:
+        yield
+    finally:
+        setattr(unit.place, unit.name, original)
 
 
 def failing(program: PythonProgram, backend: str, folder: Path) -> str:
@@ -38,22 +57,57 @@ def failing(program: PythonProgram, backend: str, folder: Path) -> str:
     return verdict.signature if verdict.status is Status.FAILED else ""
 
 
-def hunted(unit: PlantedUnit, start: int, most: float, folder: Path) -> str:
-    """Draw programs until one shows the fault; programs, CPU-seconds and signature."""
-    ways = OF_BACKEND.get(unit.backend, DRAWN)
-    began, count = time.process_time(), 0
-    original = getattr(unit.place, unit.name)
+def called(
+    program: PythonProgram, units: dict[str, PlantedUnit], backend: str, folder: Path
+) -> tuple[str, ...]:
+    """The faults whose units a program calls; none if it fails without a fault."""
+    calls: dict[str, None] = {}
+
+    def recording(name: str) -> Wrap:
+        def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(original)
+            def unit(*args: Any, **kwargs: Any) -> Any:
+                calls[name] = None
+                return original(*args, **kwargs)
+
+            return unit
+
+        return wrap
+
+    def run(names: tuple[str, ...]) -> str:
+        if not names:
+            return failing(program, backend, folder)
+        with replaced(units[names[0]], recording(names[0])):
+            return run(names[1:])
+
+    return () if run(tuple(units)) else tuple(units) if in_processes(backend) else tuple(calls)
+
+
+def in_processes(backend: str) -> bool:
+    """Whether programs run in child processes, whose calls are not seen here."""
+    return backend in ("inductor", "tcdebug")
+
+
+def hunted(units: dict[str, PlantedUnit], backend: str, start: int, most: float) -> None:
+    """Draw programs until each fault was seen; print programs, CPU-seconds and signature."""
+    ways, folder = OF_BACKEND.get(backend, DRAWN), Path(tempfile.mkdtemp())
+    began, once, count = time.process_time(), 0.0, 0
+    missing = dict(units)
 
     def attempt(program: PythonProgram) -> None:
-        nonlocal count
-        if time.process_time() - began > most:
-            raise Seen("not seen")
+        nonlocal once, count
+        if not missing or time.process_time() - began > most:
+            raise Enough
         count += 1
-        setattr(unit.place, unit.name, unit.fault(original))
-        signature = failing(program, unit.backend, folder)
-        setattr(unit.place, unit.name, original)
-        if signature and not failing(program, unit.backend, folder):
-            raise Seen(signature)
+        before = time.process_time()
+        names = called(program, missing, backend, folder)
+        once += time.process_time() - before
+        for name in names:
+            with replaced(missing[name], missing[name].fault):
+                signature = failing(program, backend, folder)
+            if signature:
+                del missing[name]
+                print_row(name, count, once, signature)
 
     options = settings(
         max_examples=ROUND, database=None, deadline=None, phases=(Phase.generate,),
@@ -63,27 +117,31 @@ def hunted(unit: PlantedUnit, start: int, most: float, folder: Path) -> str:
         while True:
             options(seed(start)(given(python_programs(ways))(attempt)))()
             start += 1
-    except Seen as seen:
-        signature = str(seen)
-    return f"{count:4} programs {time.process_time() - began:6.1f} CPU-s  {signature}"
+    except Enough:
+        for name in missing:
+            print_row(name, count, once, "not seen")
+
+
+def print_row(name: str, count: int, seconds: float, text: str) -> None:
+    """Print what it took to see a fault."""
+    sys.stdout.write(f"{name:36} {count:4} programs {seconds:6.1f} CPU-s  {text[:80]}\n")
+    sys.stdout.flush()
 
 
 def main() -> None:
-    """Hunt each fault in a process of its own."""
+    """Hunt the faults of each backend in a process of its own."""
     arguments = dict(enumerate(sys.argv[1:]))
-    start, most, part = int(arguments.get(0, 0)), float(arguments.get(1, 60)), arguments.get(2, "")
+    start, most = int(arguments.get(0, 0)), float(arguments.get(1, 60))
+    parts = sys.argv[3:] or [""]
     warnings.simplefilter("ignore")
     failing(PLANTED["missing guard of a tensor"].program, "eager", Path(tempfile.mkdtemp()))
-    for name, unit in PLANTED.items():
-        if part in name:
-            sys.stdout.write(f"{name:32} ")
-            sys.stdout.flush()
-            if os.fork() == 0:
-                found = hunted(unit, start, most, Path(tempfile.mkdtemp()))
-                sys.stdout.write(f"{found}\n")
-                sys.stdout.flush()
-                os._exit(0)
-            os.wait()
+    chosen = {n: unit for n, unit in PLANTED.items() if any(part in n for part in parts)}
+    for backend in dict.fromkeys(unit.backend for unit in chosen.values()):
+        if os.fork() == 0:
+            units = {name: unit for name, unit in chosen.items() if unit.backend == backend}
+            hunted(units, backend, start, most)
+            os._exit(0)
+        os.wait()
 
 
 if __name__ == "__main__":

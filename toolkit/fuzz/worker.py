@@ -220,9 +220,10 @@ class Worker:
         Returns False if it is known, or does not fail in a fresh process.
         """
         verdict, program = found.verdict, found.program
+        causes = program.causes if isinstance(program, PythonProgram) else program.ops
         finding = Finding(
             verdict.signature, verdict.kind, self.job.backend, verdict.message, program,
-            str(torch.__version__), ops=tuple(sorted(set(program.ops))), seed=found.seed,
+            str(torch.__version__), ops=tuple(sorted(set(causes))), seed=found.seed,
             examples=found.examples,
         )  # fmt: skip
         if not self.findings.add(finding):

@@ -133,6 +133,26 @@ def test_a_program_is_made_smaller_as_long_as_it_fails() -> None:
     assert small.dynamic is None
 
 
+def test_a_feature_that_a_failure_does_not_need_becomes_a_multiplication_and_is_no_cause() -> None:
+    made = msgspec.structs.replace(
+        PLANTED["lost side effects"].program,
+        body=(
+            *parsed_lines("if n:\n    v1 = torch.sin(x)\nelse:\n    v1 = x", "branch"),
+            *parsed_lines("ITEMS.append(v1)\nv2 = v1 * len(ITEMS)", "append to a list"),
+        ),
+    )
+
+    def fails(smaller: AnyProgram) -> bool:
+        text = smaller.source() if isinstance(smaller, PythonProgram) else ""
+        return "ITEMS.append(v1)" in text and "v1 = " in text
+
+    small = simplified(made, fails)
+    assert isinstance(small, PythonProgram)
+    assert [line.text for line in small.body] == ["v1 = y * 2.0", "ITEMS.append(v1)"]
+    assert small.ops == ("multiply", "append to a list")
+    assert small.causes == ("append to a list",)
+
+
 def test_an_exception_of_the_program_must_have_the_same_class_and_side_effects(
     tmp_path: Path,
 ) -> None:

@@ -16,6 +16,8 @@ from tcdebug.strategies.python.ways import COMPILE
 INDENT = "    "
 PARAMETERS = "x, y, n=1"
 CALL = "program(x, y, n)"
+PLAIN = "multiply"
+"""The feature that takes the place of those that a failure does not need."""
 RESULT = "result"
 """The variable of the module that has what the last call returned."""
 
@@ -85,6 +87,11 @@ class PythonProgram(msgspec.Struct, frozen=True, tag="python"):
         return (*way, *dict.fromkeys(f for f in found if f))
 
     @property
+    def causes(self) -> tuple[str, ...]:
+        """Its features without a multiplication that only makes sure that there is a graph."""
+        return tuple(op for op in self.ops if op != PLAIN) or self.ops
+
+    @property
     def pairs(self) -> frozenset[str]:
         """Pairs of features in consecutive lines."""
         lines = [f for line in self.body for f in line.features if f]
@@ -114,6 +121,9 @@ class PythonProgram(msgspec.Struct, frozen=True, tag="python"):
             yield msgspec.structs.replace(self, definitions=definitions)
         for body in _fewer_lines(self.body):
             yield msgspec.structs.replace(self, body=body)
+        for feature in dict.fromkeys(line.feature for line in self.body):
+            if feature not in ("", PLAIN):
+                yield msgspec.structs.replace(self, body=_plain(self.body, feature))
         if self.dynamic is not None:
             yield msgspec.structs.replace(self, dynamic=None)
         if self.way != COMPILE:
@@ -177,6 +187,22 @@ def _fewer_lines(lines: tuple[CodeLine, ...]) -> Iterator[tuple[CodeLine, ...]]:
                 yield (*before, *line.body, *after)
             for body in _fewer_lines(line.body):
                 yield (*before, msgspec.structs.replace(line, body=body), *after)
+
+
+def _plain(lines: tuple[CodeLine, ...], feature: str) -> tuple[CodeLine, ...]:
+    """The lines, with a multiplication in place of each tensor that a feature computes."""
+    texts = [line.rendered() for line in lines if line.feature == feature]
+    try:
+        names = [name for name in names_assigned(texts) if name.startswith("v")]
+    except SyntaxError:  # an `else` whose `if` is gone
+        names = []
+    made = tuple(CodeLine(f"{name} = y * 2.0", (), PLAIN) for name in names)
+    place = next(k for k, line in enumerate(lines) if line.feature == feature)
+    before, after = (
+        tuple(line for line in part if line.feature != feature)
+        for part in (lines[:place], lines[place:])
+    )
+    return (*before, *made, *after)
 
 
 def _others(lines: tuple[CodeLine, ...], feature: str) -> tuple[CodeLine, ...]:

@@ -13,6 +13,7 @@ from tcdebug.strategies.python.feature import Feature
 from tcdebug.strategies.python.features.autograd import AUTOGRAD, HIGHER_ORDER
 from tcdebug.strategies.python.features.branches import BRANCHES
 from tcdebug.strategies.python.features.iteration import ITERATION
+from tcdebug.strategies.python.features.language import LANGUAGE
 from tcdebug.strategies.python.features.objects import OBJECTS
 from tcdebug.strategies.python.features.optimizers import OPTIMIZERS
 from tcdebug.strategies.python.features.special_methods import SPECIAL_METHODS
@@ -27,7 +28,7 @@ from tcdebug.strategies.python.ways import DRAWN, GRAPH_BREAK, GRAPH_BREAKS, WAY
 
 TABLES = (
     (6, TENSORS), (6, BRANCHES), (6, STATE), (6, OBJECTS), (4, ITERATION), (6, AUTOGRAD),
-    (6, STANDARD_LIBRARY), (6, SPECIAL_METHODS), (6, SURROUNDINGS), (4, TRANSFORMS),
+    (6, STANDARD_LIBRARY), (6, SPECIAL_METHODS), (6, SURROUNDINGS), (6, LANGUAGE), (4, TRANSFORMS),
     (1, HIGHER_ORDER), (1, OPTIMIZERS),
 )  # fmt: skip
 """The features, and how often each table is used. The last two cost a second a program."""

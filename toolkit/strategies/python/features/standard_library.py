@@ -65,7 +65,13 @@ VIEWED = {"a": 1.0, "b": 2.0}
 KEYS = VIEWED.keys()
 VALUES = VIEWED.values()
 """
-VIEWS_CHANGES = ("VIEWED['c'] = 3.0", "VIEWED['a'] = 4.0", "del VIEWED['b']", "VIEWED.clear()")
+VIEWS_CHANGES = (
+    "VIEWED['c'] = 3.0",
+    "VIEWED['a'] = 4.0",
+    "del VIEWED['b']",
+    "VIEWED.clear()",
+    "VIEWED['a'] = VIEWED.pop('a')",
+)
 STACKED = """
 import contextlib
 CLOSED = []

@@ -43,6 +43,7 @@ TABLE = (
     "TABLE['d'] = 4.0",
     "TABLE.pop('b', None)",
     "TABLE = {'b': 2.0, 'a': 1.0}",
+    "TABLE = dict(reversed(TABLE.items()))",
 )
 ORDERED = """
 import collections
@@ -71,6 +72,8 @@ STATE = (
                "TABLE = {'a': 1.0, 'b': 2.0}", *TABLE),
     statements("dict methods", "TABLE.update(z={c})\n{t} = {a} * TABLE.setdefault('b', 2.0)\n"
                "TABLE.popitem()", "TABLE = {'a': 1.0, 'b': 2.0}", *TABLE),
+    statements("first key of a dict", "{t} = {a} * TABLE[next(iter(TABLE))] + len(min(TABLE))",
+               "TABLE = {'a': 1.0, 'b': 2.0}", *TABLE),
     statements("values of a dict", "{t} = {a} * list(TABLE.values())[0] + len(TABLE)",
                "TABLE = {'a': 1.0, 'b': 2.0}", *TABLE),
     statements("key in a dict", "{t} = {a} * (2.0 if 'd' in TABLE else 3.0)",
