@@ -213,7 +213,7 @@ def _saving(saved: SavedCode, original: Callable[..., Any]) -> Callable[..., Any
     def save(artifact: Any, *, path: str, format: str = "binary") -> Any:
         if artifact._artifacts is not None:
             return original(artifact, path=path, format=format)
-        return saved.keep(path, artifact, folder=format == "unpacked")
+        return saved.remember(path, artifact)
 
     return save
 

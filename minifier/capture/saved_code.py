@@ -43,7 +43,7 @@ class SavedCode:
         `file` is a path or a file object. If nothing has the path, an empty file is made, or a
         folder. A file that exists is left unchanged.
         """
-        self.calls[_key(file), name] = call
+        self.remember(file, call, name)
         if hasattr(file, "write") or (path := Path(file)).exists():
             return
         if folder:
@@ -51,6 +51,10 @@ class SavedCode:
         else:
             path.touch()
         self.made.append(path)
+
+    def remember(self, file: Any, call: Callable[..., Any], name: str = "") -> None:
+        """Do the same without making a file, which another process would take for its own."""
+        self.calls[_key(file), name] = call
 
     def find(self, file: Any, name: str = "") -> Callable[..., Any] | None:
         """Return what runs in place of the code in a file. None if this process did not save it."""

@@ -10,6 +10,12 @@ from tcdebug.compiler.events.search_events import CodeLoaded, ProgramTraced
 from tcdebug.minifier.cases.layer_names import SCRIPT
 from tcdebug.minifier.investigation.report import Report, ReportedFailure
 
+TOGETHER = (
+    'tcdebug bisect -c "import runpy; '
+    "[runpy.run_path(s, run_name='__main__') for s in ('makes.py', 'loads.py')]\""
+)
+"""How two scripts are bisected in one process."""
+
 
 def eager_report(run_dir: Path, output: Path, how: str) -> Report:
     """Report a script whose run in eager failed; `output` is the output of that run.
@@ -30,8 +36,8 @@ def _compiled_without_layers(run_dir: Path) -> str:
     if loaded := _values(run_dir, CodeLoaded.kind, "path"):
         return (
             f"it loads code that was compiled before: {', '.join(loaded)}. No layer of that code "
-            "can be switched off, so whether the script fails in eager is unknown. Bisect a script "
-            "that also compiles this code"
+            "can be switched off, so whether the script fails in eager is unknown. Bisect it together "
+            f"with the script that compiles the code: {TOGETHER}"
         )
     if tracers := _values(run_dir, ProgramTraced.kind, "tracer"):
         return (

@@ -223,8 +223,8 @@ def test_a_backend_that_saves_its_artifacts_runs_with_units_off(
     with switched(NO_KERNELS) as decisions:
         compiled = torch.compile(lambda x: x + 1, backend=names["saves"])
         assert compiled(ONES).sum() == 12
+        assert not (tmp_path / "saved").exists()  # the next candidate would load it
     assert "lower.aten.add.Tensor" in {d.unit for d in decisions}
-    assert not (tmp_path / "saved").exists()
 
 
 def test_a_repro_runs_a_backend_that_saves_its_artifacts_without_caches(
