@@ -36,8 +36,8 @@ def _compiled_without_layers(run_dir: Path) -> str:
     if loaded := _values(run_dir, CodeLoaded.kind, "path"):
         return (
             f"it loads code that was compiled before: {', '.join(loaded)}. No layer of that code "
-            "can be switched off, so whether the script fails in eager is unknown. Bisect it together "
-            f"with the script that compiles the code: {TOGETHER}"
+            "can be switched off, so whether the script fails in eager is unknown. Bisect it "
+            f"together with the script that compiles the code: {TOGETHER}"
         )
     if tracers := _values(run_dir, ProgramTraced.kind, "tracer"):
         return (

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tcdebug.minifier.processes.callers import ENTRANCES
 from tcdebug.minifier.processes.job import Rank
+from tcdebug.minifier.repros.setup_entries import replaced_besides
 
 ALONE = {
     "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1",
@@ -76,7 +77,7 @@ def script_setup(
         working=str(Path.cwd()),
         backend=backend,
         entrances=ENTRANCES,
-        entering=_ENTERING if entered else _SAVING if _SAVES in path.read_text() else "",
+        entering=replaced_besides(path.read_text(), entered),
         place=place,
         grouping=_GROUPING.format(init=_init_text(rank), writing=_writing_text(rank) or _FINISHED)
         if rank
@@ -129,71 +130,6 @@ def found_script():
                     return path
     raise FileNotFoundError(f"neither {{SCRIPT}} nor {{COPY}} is the script of this repro")
 '''
-
-_ENTERING = """
-    def entering(owner, name):
-        import inspect
-        entry = getattr(owner, name)
-        graph, examples, *_ = inspect.signature(entry).parameters
-
-        def enter(*args, **kwargs):
-            if not called_by_user(sys._getframe(1)):
-                return entry(*args, **kwargs)
-            given = inspect.signature(entry).bind(*args, **kwargs).arguments
-            module = given.pop(graph)
-            given.pop(examples)
-            call = original(stopping(lambda graph, values: entry(graph, values, **given)))(module)
-            return Artifact(call) if name == "standalone_compile" else call
-        replace(owner, name, enter)
-
-    saved, made = {}, []
-
-    class Artifact:  # can be saved: a script may load what it has compiled
-        def __init__(self, call):
-            self.call = call
-
-        def __call__(self, *args):
-            return self.call(*(args[0] if isinstance(args[0], list) else args))
-
-        def save(self, *, path, format="binary"):
-            saved[os.path.realpath(path)] = self
-            if not os.path.exists(path):
-                made.append(path)
-                os.makedirs(path) if format == "unpacked" else open(path, "x").close()
-
-    def load(*, path, **options):
-        return saved.get(os.path.realpath(path)) or loading(path=path, **options)
-
-    loading, restoring = torch._inductor.CompiledArtifact.load, restore
-
-    def restore():
-        restoring()
-        while made:
-            os.rmdir(path) if os.path.isdir(path := made.pop()) else os.remove(path)
-
-    replace(torch._inductor.CompiledArtifact, "load", load)
-    entering(importlib.import_module("torch._inductor.compile_fx"), "compile_fx")
-    entering(torch._inductor, "compile")
-    entering(torch._inductor, "standalone_compile")"""
-
-_SAVES = "standalone_compile"
-"""Part of the text of a script whose backend may save artifacts, which needs caches of graphs."""
-_SAVING = """
-    # without caches of graphs, an artifact cannot be written: it is kept in this process
-    artifacts = importlib.import_module("torch._inductor.standalone_compile")
-    compiled, any_artifact = artifacts.CacheCompiledArtifact, artifacts.CompiledArtifact
-    kept, writing, loading = {}, compiled.save, any_artifact.load
-
-    def save(artifact, *, path, **options):
-        if artifact._artifacts is not None:
-            return writing(artifact, path=path, **options)
-        kept[os.path.realpath(path)] = artifact
-
-    def load(*, path, **options):
-        return kept.get(os.path.realpath(path)) or loading(path=path, **options)
-
-    compiled.save, any_artifact.load = save, load
-"""
 
 _GROUPING = """
     # This rank runs alone, with torch's fake process group: what other ranks would send is

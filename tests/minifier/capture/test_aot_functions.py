@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from tcdebug.minifier.capture.exports import in_eager, packages_replaced
 from tcdebug.minifier.capture.identity import compile_is_identity
 from tcdebug.minifier.capture.recorder import Recorder
 from tcdebug.minifier.capture.watching.watcher import Watcher
+from tcdebug.minifier.repros.script_setup import Script, script_setup
 from tcdebug.minifier.targets.interception import compile_patched
 
 SILENT = EventLog(None)
@@ -79,3 +81,27 @@ def test_a_watched_backend_compiles_ahead_of_time_without_its_watcher(tmp_path: 
         call = loaded(tmp_path / "step.bin", compiled)
         assert torch.equal(call(*INPUTS[0]), step(*INPUTS[0]))
     assert watcher.graphs == 0
+
+
+def test_a_setup_stops_at_a_graph_that_was_compiled_ahead_of_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TCDEBUG_SESSION", "1")  # as the set-up itself does
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import torch\n"
+        "x = torch.ones(2)\n"
+        "made = torch.compile(lambda x: x + 1, fullgraph=True).aot_compile(((x,), {}))\n"
+        "made.save_compiled_function('saved')\n"
+        "with open('saved', 'rb') as file:\n"
+        "    torch.compiler.load_compiled_function(file)(x)\n"
+        "raise AssertionError\n"
+    )
+    setup = script_setup(Script(str(script)), 0, tmp_path)
+    reached: list[bool] = []
+    names: dict[str, Any] = {"__file__": str(tmp_path / "repro.py"), "CALL": {"backend": None}}
+    exec("import importlib, os, sys\nimport torch\n" + setup, names)  # as in a repro
+    names["set_up"](lambda: reached.append((tmp_path / "saved").exists()))
+    assert reached == [False]  # what stood for it is removed

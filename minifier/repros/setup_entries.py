@@ -1,0 +1,116 @@
+"""What the set-up of a repro replaces besides torch.compile, as Python; see `script_setup`."""
+
+from __future__ import annotations
+
+
+def replaced_besides(text: str, entered: bool) -> str:
+    """Return Python for the set-up of a script with this text.
+
+    `entered` says that the script gives graphs directly to inductor.
+    """
+    artifacts = _ENTERING if entered else _SAVING if _SAVES in text else ""
+    return artifacts + (_AHEAD if _COMPILES_AHEAD in text else "")
+
+
+_ENTERING = """
+    def entering(owner, name):
+        import inspect
+        entry = getattr(owner, name)
+        graph, examples, *_ = inspect.signature(entry).parameters
+
+        def enter(*args, **kwargs):
+            if not called_by_user(sys._getframe(1)):
+                return entry(*args, **kwargs)
+            given = inspect.signature(entry).bind(*args, **kwargs).arguments
+            module = given.pop(graph)
+            given.pop(examples)
+            call = original(stopping(lambda graph, values: entry(graph, values, **given)))(module)
+            return Artifact(call) if name == "standalone_compile" else call
+        replace(owner, name, enter)
+
+    saved, made = {}, []
+
+    class Artifact:  # can be saved: a script may load what it has compiled
+        def __init__(self, call):
+            self.call = call
+
+        def __call__(self, *args):
+            return self.call(*(args[0] if isinstance(args[0], list) else args))
+
+        def save(self, *, path, format="binary"):
+            saved[os.path.realpath(path)] = self
+            if not os.path.exists(path):
+                made.append(path)
+                os.makedirs(path) if format == "unpacked" else open(path, "x").close()
+
+    def load(*, path, **options):
+        return saved.get(os.path.realpath(path)) or loading(path=path, **options)
+
+    loading, restoring = torch._inductor.CompiledArtifact.load, restore
+
+    def restore():
+        restoring()
+        while made:
+            os.rmdir(path) if os.path.isdir(path := made.pop()) else os.remove(path)
+
+    replace(torch._inductor.CompiledArtifact, "load", load)
+    entering(importlib.import_module("torch._inductor.compile_fx"), "compile_fx")
+    entering(torch._inductor, "compile")
+    entering(torch._inductor, "standalone_compile")"""
+
+_SAVES = "standalone_compile"
+"""Part of the text of a script whose backend may save artifacts, which needs caches of graphs."""
+_SAVING = """
+    # without caches of graphs, an artifact cannot be written: it is kept in this process
+    artifacts = importlib.import_module("torch._inductor.standalone_compile")
+    compiled, any_artifact = artifacts.CacheCompiledArtifact, artifacts.CompiledArtifact
+    kept, writing, loading = {}, compiled.save, any_artifact.load
+
+    def save(artifact, *, path, **options):
+        if artifact._artifacts is not None:
+            return writing(artifact, path=path, **options)
+        kept[os.path.realpath(path)] = artifact
+
+    def load(*, path, **options):
+        return kept.get(os.path.realpath(path)) or loading(path=path, **options)
+
+    compiled.save, any_artifact.load = save, load
+"""
+
+_COMPILES_AHEAD = ".aot_compile("
+"""Part of the text of a script that compiles a function ahead of time."""
+_AHEAD = """
+    # a function that is compiled ahead of time is compiled when it is called
+    functions, files, before_files = {}, [], restore
+
+    class Function:
+        def __init__(self, call):
+            self.call = call
+
+        def __call__(self, *args, **kwargs):
+            return self.call(*args, **kwargs)
+
+        def save_compiled_function(self, path, external_data=None):
+            functions[os.path.realpath(path)] = self
+            if not os.path.exists(path):
+                files.append(path)
+                open(path, "x").close()
+
+    def compile_when_called(model, inputs, hooks, backend, dynamic=None):
+        return Function(torch.compile(model, backend=backend, fullgraph=True, dynamic=dynamic))
+
+    def loading_function(load):
+        return lambda file, **options: (
+            functions.get(os.path.realpath(str(getattr(file, "name", "")))) or load(file, **options)
+        )
+
+    def restore():
+        before_files()
+        while files:
+            os.remove(files.pop())
+
+    ahead = importlib.import_module("torch._dynamo.aot_compile")
+    replace(ahead, "aot_compile_fullgraph", compile_when_called)
+    replace(torch.compiler, "load_compiled_function",
+            loading_function(torch.compiler.load_compiled_function))
+"""
