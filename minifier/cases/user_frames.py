@@ -49,13 +49,15 @@ def lines_of_error(text: str) -> list[str]:
 
     If the output holds several such stacks, the last one counts. Lines inside torch are left out.
     """
-    _, found, rest = text.rpartition(OF_THE_USER)
-    if not found:
-        return []
-    stack, _, _ = rest.partition("\n\n")
     of_torch = folders_of_torch()
-    shown = [frame for frame in frames(stack) if frame.code]
+    shown = [frame for frame in frames(stack_of_user(text)) if frame.code]
     return [str(f) for f in reversed(shown) if not of_torch or not f.file.startswith(of_torch)]
+
+
+def stack_of_user(text: str) -> str:
+    """Return the stack of the program that Dynamo printed last; empty if there is none."""
+    _, found, rest = text.rpartition(OF_THE_USER)
+    return rest.partition("\n\n")[0] if found else ""
 
 
 def innermost_line(trace: str) -> str:

@@ -81,11 +81,15 @@ def _status(code: Any) -> int:
 
 
 def _print_traceback() -> None:
-    """Print the traceback of the script without the frames of tcdebug and runpy."""
+    """Print the traceback of the script without the frames of tcdebug and runpy.
+
+    If the script has replaced stderr, it is printed to the original one too, which is read later.
+    """
     kind, error, trace = sys.exc_info()
     while trace is not None and _ours(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
-    traceback.print_exception(kind, error, trace)
+    for file in dict.fromkeys((sys.stderr, sys.__stderr__)):
+        traceback.print_exception(kind, error, trace, file=file)
 
 
 def _ours(filename: str) -> bool:

@@ -248,7 +248,7 @@ class Session:
             backend,
             self.log,
             self.job.wanted,
-            self.threads.restore,
+            self._prepare_candidate,
             setups,
             setup,
             # graphs distinguish backends that have no name
@@ -259,6 +259,10 @@ class Session:
             standalone=self.job.standalone,
             script_target=backend.in_place_of,
         )
+
+    def _prepare_candidate(self) -> None:
+        self.undisturbed.in_candidate()
+        self.threads.restore()
 
     def _interpreters(self, backend: Backend) -> Interpreters | None:
         """Return interpreters that run repros of a backend, once a graph fails.

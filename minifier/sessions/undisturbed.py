@@ -11,6 +11,7 @@ import faulthandler
 import os
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 
 from tcdebug.compiler.events.log import EventLog
@@ -28,6 +29,7 @@ class Undisturbed:
     def __init__(self) -> None:
         self._searching = threading.RLock()
         self._pid = os.getpid()
+        self._filters = list(warnings.filters)
         install(EXIT, self._after_search, EventLog(None))
 
     def _after_search(self, original: Callable[[int], None]) -> Callable[[int], None]:
@@ -40,9 +42,15 @@ class Undisturbed:
 
     @contextlib.contextmanager
     def search(self) -> Iterator[None]:
-        """Search in this block."""
-        with self._searching, timers_stopped():
+        """Search in this block. The script may turn warnings into errors: they are ignored here."""
+        with self._searching, timers_stopped(), warnings.catch_warnings():
+            self._filters = list(warnings.filters)
+            warnings.simplefilter("ignore")
             yield
+
+    def in_candidate(self) -> None:
+        """Treat warnings as the script does, in a candidate that was forked during a search."""
+        warnings.filters[:] = self._filters  # type: ignore[index]  # it is a list
 
 
 @contextlib.contextmanager

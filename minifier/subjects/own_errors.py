@@ -20,8 +20,10 @@ from tcdebug.minifier.cases.user_frames import (
     TracebackFrame,
     folders_of_torch,
     frames,
+    innermost_line,
     last_exception,
     lines_of_error,
+    stack_of_user,
 )
 
 IDENTITY = "minifier/capture/identity.py"
@@ -50,7 +52,10 @@ def raised_alike(eager: str, compiled: str) -> bool:
     users = [frame for frame in stack if _is_users(frame)]
     if reported := lines_of_error(compiled):  # Dynamo raised, and names the program's own lines
         return any(reported[0].startswith(f"{frame.place} ") for frame in users)
-    inside = [f for f in _within(stack, IDENTITY) if _is_users(f)]
+    called = _within(stack, IDENTITY)
+    if place := innermost_line(stack_of_user(compiled)):  # what is compiled is a module of torch
+        return any(frame.place == place for frame in called)
+    inside = [f for f in called if _is_users(f)]
     reached = [frame for frame in _within(_frames(compiled), ENTRANCE) if _is_users(frame)]
     if not inside or not reached:
         return False

@@ -44,3 +44,14 @@ def test_a_session_waits_for_what_the_script_has_started(
     process.start()
     process.join()
     assert (process.exitcode, file.exists()) == (3, made)
+
+
+def test_an_exception_is_read_from_a_script_that_has_replaced_stderr(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "quiet.py"
+    script.write_text("import io, sys\nsys.stderr = io.StringIO()\nraise ValueError('size 3')\n")
+    process = multiprocessing.get_context("fork").Process(target=session, args=(str(script), []))
+    process.start()
+    process.join()
+    assert "ValueError: size 3" in capfd.readouterr().err

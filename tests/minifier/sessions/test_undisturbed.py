@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -43,6 +44,21 @@ def test_a_watchdog_of_faulthandler_does_not_end_a_search() -> None:
     faulthandler.dump_traceback_later(0.2, exit=True, file=sys.__stderr__)
     with timers_stopped():
         signal.sigtimedwait([], 0.4)
+
+
+def test_warnings_that_a_script_turns_into_errors_are_errors_in_candidates_alone() -> None:
+    undisturbed = Undisturbed()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with undisturbed.search():
+            warnings.warn("of a search", stacklevel=1)
+            if (child := os.fork()) == 0:
+                undisturbed.in_candidate()
+                try:
+                    warnings.warn("of a compile", stacklevel=1)
+                finally:
+                    os._exit(0 if isinstance(sys.exception(), UserWarning) else 1)
+            assert os.waitpid(child, 0)[1] == 0
 
 
 def reaping(*_: Any) -> None:

@@ -93,6 +93,21 @@ def index_of_the_data() -> None:
     torch.compile(step, backend="aot_eager")(torch.ones(3), torch.tensor([7]))
 
 
+def wrong_shape_for_a_module_of_torch() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(3, 1))
+    torch.compile(model, backend="eager")(torch.ones(2, 4))
+
+
+def wrong_target_for_a_loss_of_torch() -> None:
+    loss = torch.compile(torch.nn.CrossEntropyLoss(), backend="eager")
+    loss(torch.ones(2, 4), torch.ones(3, dtype=torch.int64))
+
+
+def wrong_mask_for_an_encoder_of_torch() -> None:
+    layer = torch.nn.TransformerEncoderLayer(8, 2, batch_first=True)
+    torch.compile(layer, backend="eager")(torch.ones(2, 5, 8), torch.zeros(4, 4))
+
+
 def assertion_on_compiles() -> None:
     compiles = 0
 
@@ -148,6 +163,8 @@ def both(program: Program) -> SimpleNamespace:
     [
         wrong_shape, wrong_type, missing_key, failing_assertion, assertion_without_message,
         error_in_backward, error_in_a_hook, index_of_the_data,
+        wrong_shape_for_a_module_of_torch, wrong_target_for_a_loss_of_torch,
+        wrong_mask_for_an_encoder_of_torch,
     ],
 )  # fmt: skip
 def test_an_error_of_a_compiled_function_is_raised_at_one_place(program: Program) -> None:

@@ -200,7 +200,7 @@ def test_a_script_that_ends_with_another_status_is_not_reproduced(tmp_path: Path
     message = "\n=====\ntrain.py FAILED"  # torchrun's begins with an empty line too
     report = f"Traceback (most recent call last):\n  f()\nValueError: {message}"
     write_repro(job, outcome_of(SCRIPT_FAILED, report), [], path)
-    assert ends(f"raise ValueError({message!r})") == 1
+    assert ends(f"import io, sys; sys.stderr = io.StringIO(); raise ValueError({message!r})") == 1
     assert ends("raise ValueError('size 3')") == 125
 
 
