@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,15 +28,18 @@ from tcdebug.compiler.ir.graph import (
 )
 from tcdebug.compiler.ir.index import Index, Symbol, to_index
 from tcdebug.compiler.ir.operations import STORABLE, UnsupportedOperands
+from tcdebug.compiler.ir.user_lines import innermost_line
+from tcdebug.compiler.lower.effects import (
+    as_tuple,
+    has_effect,
+    is_number,
+    may_share_memory,
+    written_operands,
+)
 from tcdebug.compiler.lower.interface.site import Lowering, Memory, Site
 from tcdebug.compiler.lower.interface.sizes import Sizes, Unrepresentable
 from tcdebug.compiler.lower.interface.tensor import NotLowered, Tensor, from_buffer
 from tcdebug.compiler.lower.tables import LATE, LOWERINGS, VIEWS
-
-FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')
-KNOWN_NAMESPACES = ("aten", "prims")
-"""Operators outside these namespaces may have undeclared effects, so their calls keep their order.
-"""
 
 
 @dataclass
@@ -52,11 +54,8 @@ class Lowered:
 
 def location(node: fx.Node) -> Location | None:
     """Return the line of the user's program that a node comes from, if it is known."""
-    frames = FRAME.findall(node.meta.get("stack_trace") or "")
-    if not frames:
-        return None
-    filename, line, name = frames[-1]
-    return Location(filename, int(line), name)
+    found = innermost_line(node.meta.get("stack_trace") or "")
+    return found[0] if found else None
 
 
 def op_name(target: Any) -> str:
@@ -102,7 +101,7 @@ class _Lowerer:
             elif node.op == "get_attr":
                 self._constant(node)
             elif node.op == "output":
-                outputs = tuple(self._argument(a) for a in _as_tuple(node.args[0]))
+                outputs = tuple(self._argument(a) for a in as_tuple(node.args[0]))
             else:
                 self._call(node)
         graph = Graph(tuple(self.inputs), tuple(self.nodes), outputs, self.constants)
@@ -173,7 +172,7 @@ class _Lowerer:
         if target is operator.getitem and isinstance(self.values[_operand(node)], tuple):
             self._item(node)
         elif not isinstance(target, torch._ops.OpOverload):
-            self._extern(node, "" if _is_scalar(node) else "not an ATen operator")
+            self._extern(node, "" if is_number(node) else "not an ATen operator")
         elif target in VIEWS:
             self._view(node, VIEWS[target])
         elif lowering := LOWERINGS.get(target) or LATE.get(op_name(target)):
@@ -264,7 +263,7 @@ class _Lowerer:
 
     def _check_operands(self, node: fx.Node) -> None:
         """Raise NotLowered unless kernels can read all operands and write all results."""
-        tensors = [v for v in _as_tuple(node.meta["val"]) if isinstance(v, torch.Tensor)]
+        tensors = [v for v in as_tuple(node.meta["val"]) if isinstance(v, torch.Tensor)]
         operands = [operand.meta.get("val") for operand in node.all_input_nodes]
         tensors += [v for v in operands if isinstance(v, torch.Tensor)]
         for value in tensors:
@@ -320,7 +319,7 @@ class _Lowerer:
         alias_of: str | None = None,
     ) -> None:
         self.names[node] = node.name
-        mutates = self._mutates(node)
+        mutates = tuple(self.names[operand] for operand in written_operands(node))
         shape_env = _shape_env(node.meta.get("val"))
         binds = {
             self.sizes.named(symbol, shape_env): steps
@@ -328,7 +327,7 @@ class _Lowerer:
         }
         binds.update(self._new_sizes(buffer, set(binds)))
         binds.update(self._new_number(node.meta.get("val")))
-        effect = bool(mutates) or _has_effect(node)
+        effect = bool(mutates) or has_effect(node)
         call = Extern(
             node.name,
             target,
@@ -372,35 +371,10 @@ class _Lowerer:
 
         return fx.node.map_arg(value, convert)
 
-    def _mutates(self, node: fx.Node) -> tuple[str, ...]:
-        if not isinstance(node.target, torch._ops.OpOverload):
-            return ()
-        schema = node.target._schema
-        names: list[str] = []
-        for position, argument in enumerate(schema.arguments):
-            if argument.alias_info is None or not argument.alias_info.is_write:
-                continue
-            given = (
-                node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
-            )
-            for operand in _as_tuple(given):
-                if isinstance(operand, fx.Node):
-                    names.append(self.names[operand])
-        return tuple(names)
-
     def _shared_memory(self, node: fx.Node) -> str | None:
         """Return the value whose memory the result of an extern call may share."""
-        if node.target is operator.getitem:
-            return self.names[_operand(node)]
-        if isinstance(node.target, torch._ops.OpOverload):
-            returns = node.target._schema.returns
-            shares = any(r.alias_info is not None for r in returns) or node.target in VIEWS
-            if not shares:
-                return None
-        elif _is_scalar(node):
-            return None
         operands = [n for n in node.all_input_nodes if n in self.names]
-        return self.names[operands[0]] if operands else None
+        return self.names[operands[0]] if operands and may_share_memory(node) else None
 
 
 def _operand(node: fx.Node) -> fx.Node:
@@ -415,8 +389,7 @@ def _identity(value: Any) -> Any:
 
 
 def _shape_env(value: Any) -> object:
-    values = _as_tuple(value)
-    for part in values:
+    for part in as_tuple(value):
         if isinstance(part, torch.SymInt | torch.SymFloat | torch.SymBool):
             return part.node.shape_env
         if isinstance(part, torch.Tensor):
@@ -424,25 +397,3 @@ def _shape_env(value: Any) -> object:
                 if isinstance(size, torch.SymInt):
                     return size.node.shape_env
     return None
-
-
-def _as_tuple(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, tuple | list) else (value,)
-
-
-def _is_scalar(node: fx.Node) -> bool:
-    """Return whether the value of a node is a number."""
-    value = node.meta.get("val")
-    return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool | int | float | bool)
-
-
-def _has_effect(node: fx.Node) -> bool:
-    """Return whether a call must keep its order among other such calls."""
-    target = node.target
-    if isinstance(target, torch._ops.OpOverload):
-        if target.namespace not in KNOWN_NAMESPACES:
-            return True
-        value = node.meta.get("val")
-        no_result = value is None and not target._schema.returns
-        return no_result or torch.Tag.nondeterministic_seeded in target.tags
-    return isinstance(target, torch._ops.HigherOrderOperator)

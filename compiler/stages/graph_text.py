@@ -20,6 +20,7 @@ import torch
 from torch import fx
 
 from tcdebug.compiler.ir.printer import target_text
+from tcdebug.compiler.ir.user_lines import innermost_line
 
 PLAIN = (int, float, bool, str, type(None), torch.dtype)
 """Types whose `repr` is printed as it is."""
@@ -179,12 +180,11 @@ def argument(value: Any) -> str:
     return _target(value) if callable(value) and not isinstance(value, type) else repr(value)
 
 
-@lru_cache(maxsize=4096)
 def user_line(trace: str) -> str:
     """Return the innermost frame of a stack trace as "FILE:N in FUNCTION: CODE", or nothing."""
-    place, _, code = trace[trace.rfind('File "') :].partition("\n")
-    match = re.match(r'File "(.+)", line (\d+), in (.+)', place)
-    if match is None:
+    found = innermost_line(trace)
+    if found is None:
         return ""
-    line = code.strip().partition("\n")[0]
-    return f"{match[1]}:{match[2]} in {match[3]}" + (f": {line}" if line else "")
+    location, code = found
+    place = f"{location.filename}:{location.line} in {location.name}"
+    return f"{place}: {code}" if code else place
