@@ -246,6 +246,34 @@ class LoadedProgram:
         with torch.no_grad():
             return self.call(*args, **kwargs)
 
+    def get_metadata(self) -> dict[str, str]:
+        """Return no metadata: nothing was packaged."""
+        return {}
+
+    def get_constant_fqns(self) -> list[str]:
+        """Return the names of the weights and buffers."""
+        return [*self._constants()]
+
+    def load_constants(
+        self,
+        constants_map: Mapping[str, torch.Tensor],
+        *,
+        check_full_update: bool,
+        user_managed: bool = False,
+    ) -> None:
+        """Give weights and buffers new values."""
+        constants = self._constants()
+        if check_full_update and constants.keys() - constants_map.keys():
+            raise RuntimeError("the constants of the package are not all given")
+        with torch.no_grad():
+            for name, value in constants_map.items():
+                constants[name].copy_(value)
+
+    def _constants(self) -> dict[str, torch.Tensor]:
+        module: Any = getattr(self.call, "module", self.call)
+        module = getattr(module, "_orig_mod", module)
+        return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
 
 def _new_file(suffix: str) -> str:
     number, path = tempfile.mkstemp(prefix="tcdebug-", suffix=suffix)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,12 +18,14 @@ from torch.utils import _pytree as pytree
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import Fallback
 from tcdebug.minifier.capture.entries import EntryCall, entries_wrapped
-from tcdebug.minifier.capture.exports import LOAD, PACKAGE
+from tcdebug.minifier.capture.exports import AOT_COMPILE, LOAD, PACKAGE
 from tcdebug.minifier.capture.saved_code import patched_when_imported
 from tcdebug.minifier.capture.watching.watcher import WatchedBackend, WatchedGraph, Watcher
 from tcdebug.minifier.cases.layer_names import AOTINDUCTOR_BACKEND
+from tcdebug.minifier.processes.callers import called_by_user
 from tcdebug.minifier.targets.backends import Backend
 
+LIBRARY = "only programs that aoti_compile_and_package compiles are"
 WEIGHTS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 """The inputs of an exported graph that its program holds."""
 
@@ -35,6 +38,7 @@ def entries_watched(watcher: Watcher, log: EventLog) -> Iterator[None]:
         patches.enter_context(entries_wrapped(partial(_watched_entry, watcher), log))
         patched_when_imported(patches, PACKAGE, packages.packaging, log)
         patched_when_imported(patches, LOAD, packages.loading, log)
+        patched_when_imported(patches, AOT_COMPILE, packages.compiling, log)
         yield
 
 
@@ -90,6 +94,16 @@ class _WatchedPackages:
             return path
 
         return package
+
+    def compiling(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Make the replacement of `aot_compile`, which says that a library is not watched."""
+
+        def aot_compile(*args: Any, **options: Any) -> Any:
+            if called_by_user(sys._getframe(1)):
+                self.watcher.log.emit(Fallback("a library of AOTInductor is not watched", LIBRARY))
+            return original(*args, **options)
+
+        return aot_compile
 
     def _program(self, exported: Any) -> _PackagedProgram | None:
         """Return what is watched of an exported program; None if it cannot be replayed."""

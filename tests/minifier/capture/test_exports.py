@@ -72,6 +72,18 @@ def test_the_stand_in_of_a_program_runs_in_place_of_its_package(tmp_path: Path) 
     assert not loaded[0](ONES).requires_grad  # as of a package
 
 
+@pytest.mark.parametrize("layer", ["layer.dynamo", "layer.autograd"])
+def test_the_stand_in_of_a_package_takes_new_weights(layer: str) -> None:
+    with layers_off(Toggles.parse([layer]), SILENT):
+        loaded = torch._inductor.aoti_load_package(packaged())
+        assert loaded.get_constant_fqns() == ["weight"]
+        assert loaded.get_metadata() == {}
+        loaded.load_constants({"weight": torch.full((3,), 8.0)}, check_full_update=True)
+        assert loaded(ONES)[0, 0] == 10.0
+        with pytest.raises(RuntimeError, match="not all given"):
+            loaded.load_constants({}, check_full_update=True)
+
+
 def test_the_stand_in_of_a_library_runs_in_its_place() -> None:
     module = torch.export.export(Counting(), (ONES,)).module()
     with packages_replaced(in_eager, SILENT):

@@ -129,3 +129,17 @@ def test_a_loaded_package_behaves_as_without_a_watch_and_its_wrong_results_are_s
     torch.testing.assert_close(wrong, torch.tanh(torch.tanh(x * 2)))
     (path,) = watcher.repros
     assert "CALL = {'backend': 'aotinductor'}" in path.read_text()
+
+
+def test_a_library_that_is_not_watched_is_said_to_be_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(x: Any) -> Any:
+        raise ValueError("planted")
+
+    monkeypatch.setitem(lowering.lowerings, aten.tanh.default, broken)
+    log = EventLog(tmp_path)
+    with entries_watched(Watcher(tmp_path, log), log), pytest.raises(Exception, match="planted"):
+        torch._inductor.aot_compile(traced(), (torch.ones(3),))
+    (events,) = tmp_path.glob("events*.jsonl")
+    assert "a library of AOTInductor is not watched" in events.read_text()
