@@ -27,6 +27,8 @@ class Branch(Generic[CandidateType]):
     """The toggles that switch off what belongs to other faults."""
     best: CandidateType
     fault: Fault | None = None
+    uncertain: bool = False
+    """Whether a complete search did not confirm the fault."""
     alternatives: tuple[Fault, ...] = ()
     """Faults that cause the same failure in the same candidate."""
     is_layer: bool = False

@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Generic
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.minifier.cases.layer_names import AUTOGRAD, SCRIPT
+from tcdebug.minifier.cases.layer_names import AUTOGRAD, BACKEND, SCRIPT
 from tcdebug.minifier.cases.outcome import Kind
 from tcdebug.minifier.investigation.branch import Branch
 from tcdebug.minifier.investigation.findings import FailureFindings
 from tcdebug.minifier.investigation.reproduction import Reproduction
-from tcdebug.minifier.investigation.stages import find_autograd_stage, find_stage
+from tcdebug.minifier.investigation.stages import (
+    find_autograd_stage,
+    find_stage,
+    wrong_fake_kernels,
+)
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.oracles.question import CandidateType
@@ -67,20 +71,23 @@ class Documenting(Generic[CandidateType]):
                 )
 
     def _comparable(self, branch: Branch[CandidateType]) -> bool:
-        """Return whether stages can be compared: with a unit off, or by AOTAutograd's values."""
+        """Return whether stages can be compared: with a unit off, or by AOTAutograd's graphs."""
         if not branch.off or branch.misregistered or not self.subject.keeps_stages:
             return False
         if branch.failure.compiles_slowly:
             return False  # it would compile even longer while the texts are written
-        wrong_in_autograd = (
-            self.findings.layer.switch == AUTOGRAD and branch.failure.kind is Kind.WRONG
-        )
-        return not branch.is_layer or wrong_in_autograd
+        layer = self.findings.layer.switch
+        wrong_in_autograd = layer == AUTOGRAD and branch.failure.kind is Kind.WRONG
+        return not branch.is_layer or wrong_in_autograd or layer == BACKEND
 
     def _stages(self, branch: Branch[CandidateType], number: int) -> None:
         """Find where in the pipeline the fault appears, with only the units on that it needs."""
         fails = branch.base.allowing(branch.only) if branch.only else branch.base
         folder = self._folder / "stages" / str(number)
+        if self.findings.layer.switch == BACKEND and branch.is_layer:
+            wrong = wrong_fake_kernels(self.oracle, branch.best, branch.base, folder)
+            self.findings.notes += [wrong] * bool(wrong)
+            return
         if branch.is_layer:
             found = find_autograd_stage(self.oracle, branch.best, branch.base, folder)
             if found is not None:

@@ -28,7 +28,7 @@ from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.branch import Branch
 from tcdebug.minifier.investigation.documenting import Documenting
 from tcdebug.minifier.investigation.findings import FailureFindings
-from tcdebug.minifier.investigation.report import Report
+from tcdebug.minifier.investigation.report import SUSPECTED, Report
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.oracles.candidate_oracle import CandidateOracle
 from tcdebug.minifier.oracles.oracle import Oracle
@@ -59,8 +59,10 @@ class Investigation(Generic[CandidateType]):
                 self._attempt("the search without minimising", self._bisect_whole)
             if self.minimising and not self.findings.branches:
                 self._attempt("the search in minimised graphs", self._fault_by_fault)
-            if self.bisecting and not (self.findings.confirmed or self._slow_to_fail):
+            if self.bisecting and self._whole_says_more:
                 self._attempt("the search without minimising", self._bisect_whole)
+            if self.bisecting and not self.findings.confirmed:
+                self._attempt("the search for the layer", self._find_layer_instead)
             if not (self.findings.confirmed or self.oracle.spending.affordable):
                 raise BudgetUsed
         except BudgetUsed:
@@ -78,6 +80,14 @@ class Investigation(Generic[CandidateType]):
     def _slow_to_fail(self) -> bool:
         """Return whether failing runs take long. Minimising has many of them, bisecting has few."""
         return self.bisecting and self.findings.found.outcome.kind in (Kind.HANG, Kind.SLOW)
+
+    @property
+    def _whole_says_more(self) -> bool:
+        """Return whether the culprit is open and minimising left fewer nodes than the whole has."""
+        if self.findings.confirmed or self._slow_to_fail:
+            return False
+        whole = self.findings.found.candidate.size
+        return not self.findings.branches or self.findings.branches[0].best.size < whole
 
     @cached_property
     def _documenting(self) -> Documenting[CandidateType]:
@@ -109,7 +119,7 @@ class Investigation(Generic[CandidateType]):
                 return
             self._bisect(branch)
             self.save(self._report("budget"))
-            if branch.fault is None or self._named_before(branch.fault):
+            if branch.fault is None or branch.uncertain or self._named_before(branch.fault):
                 return
             if self._caused_by_toggles(branch):
                 return
@@ -198,6 +208,7 @@ class Investigation(Generic[CandidateType]):
         sure = self._certain_verdict(oracle, failure, branch.base)
         if sure.verdict.faults:
             branch.fault = sure.verdict.faults[0]
+            branch.uncertain = not sure.verdict.confirmed and sure.confidence > 0.0
             branch.alternatives = sure.verdict.alternatives() if sure.verdict.confirmed else ()
             if sure.rate.failed < sure.rate.runs:
                 self._minimise(branch)  # with as many repeats as needed
@@ -296,7 +307,8 @@ class Investigation(Generic[CandidateType]):
             if not self.minimising:
                 self._find_whole_layer(oracle, failure)
             return
-        verdict = self._certain_verdict(oracle, failure, self.findings.base).verdict
+        sure = self._certain_verdict(oracle, failure, self.findings.base)
+        verdict = sure.verdict
         if verdict.core and not self.minimising:
             self._find_whole_layer(oracle, failure)
         if not verdict.faults or (self.findings.branches and not verdict.confirmed):
@@ -307,6 +319,7 @@ class Investigation(Generic[CandidateType]):
             others = [f.unit for f in verdict.faults if f.unit != fault.unit]
             base = self.findings.base.without(off=others)
             branch = Branch(fault.failure, base, self.findings.found.candidate, fault)
+            branch.uncertain = not verdict.confirmed and sure.confidence > 0.0
             self.findings.branches.append(branch)
             if self.minimising:
                 self._minimise(branch)
@@ -317,6 +330,38 @@ class Investigation(Generic[CandidateType]):
         self.findings.branches = [branch]
         self._find_layer(branch, oracle, failure)
         self.findings.confirmed = branch.fault is not None and not self.findings.layer.in_doubt
+
+    # -- a layer, if no unit is certain -----------------------------------------------------
+
+    def _find_layer_instead(self) -> None:
+        """Name the layer at fault if the only unit found is uncertain, or none was found.
+
+        The unit stays in the report as a suspect.
+        """
+        findings = self.findings
+        if len(findings.branches) != 1 or findings.layer.rungs:
+            return
+        (suspected,) = findings.branches
+        if suspected.misregistered or not (suspected.uncertain or suspected.fault is None):
+            return
+        branch = Branch(suspected.failure, findings.base, suspected.best)
+        branch.passing = suspected.passing
+        self.oracle.failure = branch.failure
+        oracle = CandidateOracle(self.oracle, branch.best)
+        failure = oracle.ask(branch.base, "the smallest graph")
+        if not branch.failure.same_bug(failure):
+            return
+        self._find_layer(branch, oracle, failure)
+        if branch.fault is None:
+            return
+        toggles = findings.base.without(off=branch.off)
+        purpose = f"the whole graph without {', '.join(branch.off)}"
+        if self.oracle.ask(findings.found.candidate, toggles, purpose).kind is not Kind.OK:
+            return
+        findings.branches = [branch]
+        findings.confirmed = not findings.layer.in_doubt
+        if suspected.off:
+            findings.notes.append(f"{SUSPECTED}{', '.join(suspected.off)}")
 
     @property
     def _folder(self) -> Path:

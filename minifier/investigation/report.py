@@ -19,6 +19,8 @@ STATUS_EXIT = {
     "interrupted": 130,
 }
 """Exit status by report status. Usage errors are 2, and internal errors 3."""
+SUSPECTED = "suspected, but not confirmed: "
+"""Begins a note on units that are not confirmed."""
 
 
 class ReportedFailure(msgspec.Struct, frozen=True):
@@ -133,7 +135,7 @@ def culprit_units(report: Report) -> list[str]:
 def suspicion(report: Report) -> list[str]:
     """Return a note on the units that a report names without confirming them, if there are any."""
     units = [name for name in culprit_units(report) if not is_layer(name)]
-    return [f"suspected, but not confirmed: {', '.join(units)}"] if units else []
+    return [f"{SUSPECTED}{', '.join(units)}"] if units else []
 
 
 class Report(msgspec.Struct, frozen=True):

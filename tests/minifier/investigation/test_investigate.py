@@ -28,6 +28,7 @@ from tcdebug.minifier.subjects.graph import GraphSubject, graph_oracle
 from tcdebug.minifier.targets.backends import Backend
 
 WRONG = Outcome(Kind.WRONG, "forward", "forward | wrong value")
+RAISES = Outcome(Kind.EXCEPTION, "forward", "forward | AssertionError")
 
 
 class AlwaysWrong(Oracle[Case]):
@@ -59,6 +60,23 @@ class EndsInRepeats(Oracle[Case]):
         decision = Decision("lower.a", "f", "1", 0, not question.toggles.texts())
         wrong = not question.toggles.texts() or question.toggles.texts() == ["all:1"]
         return replace(WRONG if wrong else Outcome(Kind.OK), decisions=(decision,))
+
+    def rate(self, candidate: Case, toggles: Toggles, failure: Outcome, runs: int) -> Rate:
+        """Return that it fails every time."""
+        return Rate(runs, runs)
+
+
+class FailsOtherwiseWithout(Oracle[Case]):
+    """Without one unit the case fails in a different way, and without the backend it passes."""
+
+    def answer(self, question: Question[Case]) -> Outcome:
+        """Return the outcome, with the decision of the unit."""
+        off = question.toggles.texts()
+        if off == ["layer.backend"]:
+            return Outcome(Kind.OK)
+        on = off in ([], ["all:1"])
+        decisions = (Decision("lower.a", "f", "1", 0, on),)
+        return replace(WRONG if on else RAISES, decisions=decisions)
 
     def rate(self, candidate: Case, toggles: Toggles, failure: Outcome, runs: int) -> Rate:
         """Return that it fails every time."""
@@ -122,6 +140,28 @@ def test_a_culprit_that_the_budget_leaves_uncertain_is_a_suspect(tmp_path: Path)
     ).run()
     assert (report.status, report.confirmed, report.confidence) == ("budget", False, 0.0)
     assert suspicion(report) == ["suspected, but not confirmed: lower.a"]
+
+
+def test_the_layer_of_a_unit_without_which_it_fails_in_a_different_way_is_named(
+    tmp_path: Path,
+) -> None:
+    log = EventLog(tmp_path)
+    subject = GraphSubject(Backend("inductor", "inductor", run_dir=str(tmp_path)), log)
+    oracle = oracle_of(FailsOtherwiseWithout, subject, log)
+    failure = replace(WRONG, decisions=(Decision("lower.a", "f", "1", 0, True),))
+    found = FailureFound(captured(torch.tanh, torch.ones(3)), failure, 0)
+    investigation = Investigation(FailureFindings(found, Toggles()), subject, oracle, log)
+    investigation._bisect_whole()
+    assert [b.off for b in investigation.findings.branches] == [["lower.a"]]
+    investigation._find_layer_instead()
+    findings = investigation.findings
+    assert [b.off for b in findings.branches] == [["layer.backend"]]
+    assert findings.confirmed
+    assert findings.notes == [
+        "no unit of inductor was confirmed to be at fault; it passes with "
+        "aot_eager_decomp_partition in place of inductor, so it is layer.backend",
+        "suspected, but not confirmed: lower.a",
+    ]
 
 
 def test_a_unit_that_is_named_again_ends_the_search_for_further_faults(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Whether operators do what their registrations say, which compilers trust."""
