@@ -435,7 +435,7 @@ def test_a_private_name_is_found_in_an_import_an_attribute_and_a_string(tmp_path
 
 def test_what_is_imported_at_the_top_is_declared_as_a_dependency() -> None:
     declared = {re.split(r"[><=\[ ]", d)[0] for d in project()["project"]["dependencies"]}
-    brought_by_torch = {"functorch", "sympy", "typing_extensions"}
+    brought_by_torch = {"sympy", "typing_extensions"}
     optional = {"triton": "compiler/", "hypothesis": "toolkit/", "pytest": "toolkit/api/pytest_"}
     known = declared | brought_by_torch | sys.stdlib_module_names | {"tcdebug"}
     wrong = [

@@ -83,11 +83,16 @@ class Investigation(Generic[CandidateType]):
 
     @property
     def _whole_says_more(self) -> bool:
-        """Return whether the culprit is open and minimising left fewer nodes than the whole has."""
+        """Return whether the culprit is open and a search in the whole may find it.
+
+        A complete search in a minimised form with as many nodes had the same decisions. A form that
+        fails less often than the whole may have been taken for a smaller one by luck.
+        """
         if self.findings.confirmed or self._slow_to_fail:
             return False
         whole = self.findings.found.candidate.size
-        return not self.findings.branches or self.findings.branches[0].best.size < whole
+        branches = self.findings.branches
+        return not branches or not branches[0].uncertain or branches[0].best.size < whole
 
     @cached_property
     def _documenting(self) -> Documenting[CandidateType]:
@@ -344,8 +349,8 @@ class Investigation(Generic[CandidateType]):
         (suspected,) = findings.branches
         if suspected.misregistered or not (suspected.uncertain or suspected.fault is None):
             return
-        branch = Branch(suspected.failure, findings.base, suspected.best)
-        branch.passing = suspected.passing
+        best = suspected.best if suspected.fault else findings.found.candidate
+        branch = Branch(suspected.failure, findings.base, best, passing=suspected.passing)
         self.oracle.failure = branch.failure
         oracle = CandidateOracle(self.oracle, branch.best)
         failure = oracle.ask(branch.base, "the smallest graph")

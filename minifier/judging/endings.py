@@ -20,7 +20,8 @@ def outcome_of(ended: Ended) -> Outcome:
     phase = ended.phase
     if ended.timed_out:
         kind = Kind.INVALID if phase in BEFORE else Kind.HANG
-        return Outcome(kind, phase, f"{phase} | {HANG}", f"no end after {ended.seconds:.0f} s")
+        message = f"no end {'of the compile ' * (phase == 'compile')}after {ended.seconds:.0f} s"
+        return Outcome(kind, phase, f"{phase} | {HANG}", message)
     if ended.over_memory:
         kind = Kind.INVALID if phase in BEFORE else Kind.KILLED
         return Outcome(kind, phase, f"{phase} | out of memory", "over the memory limit")

@@ -29,6 +29,7 @@ from tcdebug.minifier.judging.kernels import EndlessKernels, finish_kernels
 from tcdebug.minifier.judging.layout import layout_difference
 from tcdebug.minifier.judging.own_draws import SEEDS, difference_of_draws
 from tcdebug.minifier.judging.untimed_guards import untimed_guards
+from tcdebug.minifier.judging.unwritten import Memory, memory_for_calls
 from tcdebug.minifier.targets import Target
 from tcdebug.minifier.targets.drawing import calls_drawing
 
@@ -174,6 +175,7 @@ def judge(
         eager = run(module, case)
         eager_seconds = time.monotonic() - began
         drew = drawn_since(SEED) or calls_drawing(case.module)
+        memory = _memory(case, filename, eager) if referee else contextlib.nullcontext
     except Exception as error:
         return Outcome(Kind.INVALID, "eager", message=f"{type(error).__name__}: {error}")
     at = Progress(notify)
@@ -184,7 +186,7 @@ def judge(
         with fresh_capture(), target.compiled(module_again, toggles, at.follow) as compiled:
 
             def call(seed: int = SEED) -> Results:
-                with EndlessKernels(eager_seconds):
+                with EndlessKernels(eager_seconds), memory():
                     return run(compiled, case, _after_compile(at.follow), mark=True, seed=seed)
 
             own_draws = drew and not target.draws_as_eager
@@ -212,6 +214,16 @@ def judge(
     elif referee is not None:
         found = _compare_all(case, module, eager, results, referee)
     return replace(found, drew=drew)
+
+
+def _memory(case: Case, filename: str, eager: Results) -> Memory:
+    """Return what surrounds a compiled call; see `unwritten.memory_for_calls`."""
+
+    def same_in_eager() -> bool:
+        again = run(load(case, filename), case)
+        return _wrong(eager, again, None, Referee.EAGER) is None
+
+    return memory_for_calls(same_in_eager)
 
 
 def _compare_all(

@@ -65,7 +65,7 @@ def _judge_text(modules: Sequence[str]) -> str:
     names: dict[str, set[str]] = {}
     bodies: dict[str, str] = {}
     for module in modules:
-        for part in _with_dependencies(module):
+        for part in _with_dependencies(f"{PACKAGE}.{module}"):
             bodies.setdefault(part.module, part.text)
             for source, imported in part.imports:
                 names.setdefault(source, set()).update(imported)
@@ -76,7 +76,7 @@ def _judge_text(modules: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class JudgePart:
-    """A module of the judge without its imports and the comments on its constants."""
+    """A module that the judge needs, without its imports and the comments on its constants."""
 
     module: str
     text: str
@@ -85,8 +85,9 @@ class JudgePart:
 
 
 def _with_dependencies(module: str) -> Iterator[JudgePart]:
-    """Yield the modules that a module needs, then itself."""
-    text = (resources.files(PACKAGE) / f"{module}.py").read_text()
+    """Yield the modules of tcdebug that a module needs, then itself."""
+    package, _, name = module.rpartition(".")
+    text = (resources.files(package) / f"{name}.py").read_text()
     tree = ast.parse(text)
     lines, imports = text.splitlines(), []
     for node in ast.walk(tree):
@@ -97,8 +98,8 @@ def _with_dependencies(module: str) -> Iterator[JudgePart]:
     _remove(lines, tree.body[0])
     for node in tree.body:
         match node:
-            case ast.ImportFrom(module=str(source)) if source.startswith(PACKAGE):
-                yield from _with_dependencies(source.rpartition(".")[2])
+            case ast.ImportFrom(module=str(source)) if source.startswith("tcdebug."):
+                yield from _with_dependencies(source)
             case ast.ImportFrom(module=str(source)) if source != "__future__":
                 imports.append((source, [alias.name for alias in node.names]))
             case ast.Import():

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from functorch.compile import make_boxed_func
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
@@ -54,7 +53,12 @@ class _FakeComparison:
 
     def compiled(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """Return a function that runs a graph of AOTAutograd, in AOTAutograd's protocol."""
-        return make_boxed_func(lambda *arguments: _ComparedRun(graph, self).run(*arguments))
+
+        def call(arguments: list[Any]) -> Any:
+            return _ComparedRun(graph, self).run(*arguments)
+
+        call._boxed_call = True  # type: ignore[attr-defined] # AOTAutograd's protocol
+        return call
 
 
 class _ComparedRun(fx.Interpreter):

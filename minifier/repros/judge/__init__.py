@@ -1,1 +1,1 @@
-"""The judge of repro scripts, which they import or contain; it imports only torch and Python."""
+"""The judge of repro scripts, which they import or contain; it needs only torch and Python."""

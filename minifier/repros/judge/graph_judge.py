@@ -13,7 +13,6 @@ import select
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from inspect import signature
@@ -21,7 +20,9 @@ from typing import Any
 
 import torch
 
+from tcdebug.minifier.judging.unwritten import Memory, memory_for_calls
 from tcdebug.minifier.repros.judge.calls import FURTHER_SEEDS, run
+from tcdebug.minifier.repros.judge.child_report import ChildReport
 from tcdebug.minifier.repros.judge.comparison import Layout, Results, compare
 from tcdebug.minifier.repros.judge.exceptions import exception_result
 
@@ -35,30 +36,6 @@ LAYERS = {
 OPTIONS = ("--off=", "--only=", "--here", "--switched")
 PASSES, FAILS, USAGE, UNDECIDED = 0, 1, 2, 125
 """Exit statuses."""
-
-
-@dataclass(frozen=True)
-class ChildReport:
-    """The output of a run, by which it reports its phases and its result."""
-
-    output: int
-    errors: int
-
-    def phase(self, name: str) -> None:
-        """Report that a phase begins."""
-        self._write("phase", name)
-
-    def result(self, found: Mapping[str, Any]) -> None:
-        """Report the result."""
-        self._write("found", found)
-
-    def traceback(self, error: BaseException) -> None:
-        """Print the traceback of an exception."""
-        os.write(self.errors, "".join(traceback.format_exception(error)).encode())
-
-    def _write(self, *words: object) -> None:
-        sys.stdout.flush()
-        os.write(self.output, (" ".join(map(str, words)) + "\n").encode())
 
 
 @dataclass(frozen=True)
@@ -125,6 +102,7 @@ class GraphJudge:
         module = self.graph()
         eager = run(module, self.inputs(), to_parent.phase)
         eager_seconds = time.monotonic() - began
+        memory = self._memory(eager, to_parent)
         exact = None
         with contextlib.suppress(Exception):  # a graph that needs its own dtypes has only eager
             wide = self._wide_inputs()
@@ -137,8 +115,19 @@ class GraphJudge:
             self.watch(to_parent.result, eager_seconds)
         torch._dynamo.reset()
         self._report(
-            lambda: self._compiled(module, values, off, eager, exact, to_parent), to_parent
+            lambda: self._compiled(module, values, off, eager, exact, memory, to_parent), to_parent
         )
+
+    def _memory(self, eager: Results, to_parent: ChildReport) -> Memory:
+        """Return what surrounds a compiled call; see `unwritten.memory_for_calls`."""
+        if self.longer_than or self.speed is not None:
+            return contextlib.nullcontext
+
+        def same_in_eager() -> bool:
+            again = run(self.graph(), self.inputs(), to_parent.phase)
+            return not compare(eager, again, None, None)
+
+        return memory_for_calls(same_in_eager)
 
     def _report(self, judged: Callable[[], dict[str, Any]], to_parent: ChildReport) -> None:
         """Report a result, or the exception that was raised instead."""
@@ -172,15 +161,17 @@ class GraphJudge:
         module: torch.nn.Module,
         values: Sequence[Any],
         off: Sequence[str],
-        eager: dict[str, list[Any]],
-        exact: dict[str, list[Any]] | None,
+        eager: Results,
+        exact: Results | None,
+        memory: Memory,
         to_parent: ChildReport,
     ) -> dict[str, Any]:
         """Compile and run the graph, and return the result of the comparison."""
         began = time.process_time()
         with self._with_added(), self._switched(off) as call:
             compiled = torch.compile(module, **call)
-            actual = run(compiled, values, to_parent.phase)
+            with memory():
+                actual = run(compiled, values, to_parent.phase)
             if self.longer_than:
                 ended = time.process_time()
                 run(compiled, self.inputs(), to_parent.phase)
@@ -193,7 +184,8 @@ class GraphJudge:
                 theirs = [run(compiled, self.inputs(), to_parent.phase, s) for s in FURTHER_SEEDS]
                 what = what or self.own_draws([eager, *ours], [actual, *theirs])
             for _ in range(self.calls - 1):  # results on a GPU may change from call to call
-                again = run(compiled, self.inputs(), to_parent.phase)
+                with memory():
+                    again = run(compiled, self.inputs(), to_parent.phase)
                 compared = compare(eager, again, exact, self.layout, values=self.own_draws is None)
                 what = what or compared
         return {"kind": "wrong", "what": what} if what else {"kind": "ok"}

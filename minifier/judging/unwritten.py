@@ -1,0 +1,69 @@
+"""Fills memory that a program has not written yet, so that reading it gives wrong results.
+
+Freed memory keeps its values, and new memory is zero. Compiled code that reads memory before it
+writes it therefore often finds the right values, such as those of a run in eager, and fails only
+now and then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Callable, Iterator
+
+import torch
+
+BYTE = 0xFE
+"""The byte of filled memory: a NaN in half precision, else a large negative number, and true."""
+M_PERTURB = -6
+"""The parameter of glibc's `mallopt` with the complement of the byte that fills new memory."""
+MOST_BYTES, SHARE = 1 << 29, 16
+"""On a GPU, at most this much of the free memory is filled, and at most one part of so many."""
+SMALL_BYTES, SMALL_BLOCKS = 1 << 20, 16
+"""Torch takes tensors of up to this size from blocks of their own. This many are filled."""
+
+Memory = Callable[[], contextlib.AbstractContextManager[None]]
+
+
+@contextlib.contextmanager
+def filled_memory() -> Iterator[None]:
+    """Fill the free memory of GPUs in use, and what is allocated in this block on the CPU.
+
+    On a CPU this needs glibc. Elsewhere memory stays as it is.
+    """
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # not annotated
+        for device in range(torch.cuda.device_count()):
+            if torch.cuda.memory_reserved(device):
+                _fill_free_memory(device)
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        yield
+        return
+    mallopt(M_PERTURB, BYTE ^ 0xFF)
+    try:
+        yield
+    finally:
+        mallopt(M_PERTURB, 0)
+
+
+def memory_for_calls(same_in_eager: Callable[[], bool]) -> Memory:
+    """Return what surrounds a compiled call: filled memory, unless eager's results depend on it.
+
+    `same_in_eager` runs the program in eager and returns whether the results are those of a run in
+    memory that is not filled. They are not if the program itself leaves memory unwritten.
+    """
+    with filled_memory():
+        try:
+            defined = same_in_eager()
+        except Exception:
+            defined = False
+    return filled_memory if defined else contextlib.nullcontext
+
+
+def _fill_free_memory(device: int) -> None:
+    torch.cuda.synchronize(device)
+    torch.cuda.empty_cache()
+    free, _ = torch.cuda.mem_get_info(device)
+    sizes = [min(MOST_BYTES, free // SHARE), *[SMALL_BYTES] * SMALL_BLOCKS]
+    for block in [torch.empty(size, dtype=torch.uint8, device=device) for size in sizes]:
+        block.fill_(BYTE)

@@ -1,0 +1,84 @@
+"""Compiled code that reads memory before it writes it fails every time."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+import torch
+from captured import captured
+
+from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.judging.replay import judge
+from tcdebug.minifier.judging.unwritten import filled_memory, memory_for_calls
+from tcdebug.minifier.targets.backends import Backend
+
+SIZE = 1 << 21  # so large that the C library takes new memory, which is zero
+
+
+def leaves_out_the_end(module: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+    def call(*args: Any) -> tuple[torch.Tensor]:
+        result = torch.empty_like(args[0])
+        result[:-1] = 0
+        return (result,)
+
+    return call
+
+
+def outcome_of(function: Any, backend: Any) -> Outcome:
+    case = captured(function, torch.ones(SIZE))
+    return judge(case, Backend(backend, "mine"), Toggles(), lambda phase: None, "candidate.py")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [
+        (torch.float32, -1.694739530317379e38),
+        (torch.int32, -16843010),
+        (torch.uint8, 254),
+        (torch.bool, True),
+    ],
+)
+def test_memory_that_is_allocated_in_the_block_is_filled(dtype: torch.dtype, expected: Any) -> None:
+    with filled_memory():
+        values = torch.empty(64, dtype=dtype)
+    assert values.tolist() == [expected] * 64
+
+
+def test_a_half_in_filled_memory_is_not_a_number() -> None:
+    with filled_memory():
+        assert torch.empty(64, dtype=torch.float16).isnan().all()
+
+
+def test_zeros_are_zero_in_filled_memory() -> None:
+    with filled_memory():
+        assert torch.zeros(SIZE).any().item() is False
+
+
+def test_an_element_that_is_not_written_is_wrong_although_new_memory_is_zero() -> None:
+    outcome = outcome_of(lambda x: x * 0, leaves_out_the_end)
+    assert (outcome.kind, outcome.signature) == (Kind.WRONG, "forward | wrong value")
+    assert "1 of 2097152 out of tolerance" in outcome.message
+
+
+def test_memory_is_left_alone_if_eager_does_not_write_it_either() -> None:
+    made = torch.zeros(3)
+
+    def same_in_eager() -> bool:
+        return torch.equal(torch.empty(3), made)
+
+    assert memory_for_calls(same_in_eager) is contextlib.nullcontext
+    assert memory_for_calls(lambda: bool(1 / 0)) is contextlib.nullcontext
+    assert memory_for_calls(lambda: True) is filled_memory
+
+
+def test_a_program_that_writes_all_it_allocates_passes() -> None:
+    def copied(x: torch.Tensor) -> torch.Tensor:
+        result = torch.empty_like(x)
+        result.copy_(x)
+        return result
+
+    assert outcome_of(copied, "eager").kind is Kind.OK
+    assert outcome_of(copied, "tcdebug").kind is Kind.OK
