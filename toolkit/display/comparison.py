@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from tcdebug.display.console import results
-from tcdebug.display.explanation import counted
+from tcdebug.display.text import counted, omitted
 from tcdebug.reading.comparison import Change, Comparison
 
 MOST = 8
@@ -64,4 +64,4 @@ def _part(out: Console, title: str, changes: Sequence[Change]) -> None:
         after = f"[good]{escape(change.after[:80])}[/]" if change.after else "[dim]-[/]"
         out.print(f"  {escape(change.what[:100])}: {before} -> {after}")
     if len(changes) > MOST:
-        out.print(f"  [dim]and {len(changes) - MOST} more, see --json[/]")
+        out.print(f"  {omitted(len(changes) - MOST)}")

@@ -45,16 +45,3 @@ def write(text: str) -> None:
 def note(text: str) -> None:
     """Print one line of information."""
     messages().print(f"tcdebug: {escape(text)}")
-
-
-def clipped(text: str, most: int) -> str:
-    """Return at most `most` characters of a text, cut between words, with an ellipsis if cut."""
-    if len(text) <= most:
-        return text
-    head = text[:most].rpartition(" ")[0] or text[: most - 1]
-    return f"{head.rstrip(' ,;:')}…"
-
-
-def first_line(text: str, most: int) -> str:
-    """Return the first line of a message, escaped so that brackets are not markup."""
-    return escape(text.strip().partition("\n")[0][:most])

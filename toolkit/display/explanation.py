@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-
 from rich.console import Console
 from rich.markup import escape
 
 from tcdebug.compiler.errors.codes import Code
-from tcdebug.display.console import THEME, clipped, results
+from tcdebug.display.console import THEME, results
+from tcdebug.display.text import clipped, counted, omitted, short_path, short_place
 from tcdebug.reading.breaks import read_break
 from tcdebug.reading.explanation import BreakCost, Explanation, RecompileCost
 
@@ -29,7 +28,7 @@ def show_explanation(found: Explanation) -> None:
     _part(out, "left to ATen or a library", externs)
     _part(out, "fallbacks", [[escape(clipped(f, 200))] for f in found.fallbacks])
     _part(out, "failures", [_failure_lines(f) for f in found.failures])
-    out.print(f"[dim]next[/]  tcdebug logs summary {short(found.run)}")
+    out.print(f"[dim]next[/]  tcdebug logs summary {short_path(found.run)}")
 
 
 def show_code(code: Code) -> None:
@@ -108,21 +107,4 @@ def _part(out: Console, title: str, entries: list[list[str]]) -> None:
         for line in lines:
             out.print(f"  {line}")
     if len(entries) > MOST:
-        out.print(f"  [dim]and {len(entries) - MOST} more, see --json[/]")
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: 1 graph, 2 graphs."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def short(path: str) -> str:
-    """Return the shorter of the relative and the absolute path."""
-    relative = os.path.relpath(path)
-    return relative if len(relative) < len(path) else path
-
-
-def short_place(where: str) -> str:
-    """FILE:N with the shorter of the relative and the absolute path."""
-    filename, colon, line = where.rpartition(":")
-    return escape(f"{short(filename)}{colon}{line}") if filename else ""
+        out.print(f"  {omitted(len(entries) - MOST)}")

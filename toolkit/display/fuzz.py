@@ -8,8 +8,9 @@ from pathlib import Path
 import msgspec
 from rich.markup import escape
 
-from tcdebug.display.console import first_line, results
+from tcdebug.display.console import results
 from tcdebug.display.live import Live
+from tcdebug.display.text import first_line
 from tcdebug.fuzz.findings import PROGRAM, Finding
 from tcdebug.fuzz.tally import CampaignTally
 from tcdebug.output.structures import CampaignSummary

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from rich.markup import escape
 
-from tcdebug.display.console import clipped, results
-from tcdebug.display.explanation import counted, short
+from tcdebug.display.console import results
 from tcdebug.display.tables import show_table
+from tcdebug.display.text import clipped, counted, short_path
 from tcdebug.profiling.profile import KernelCost, LineCost, Profile
 
 MOST = 12
@@ -34,7 +34,9 @@ def show_profile(found: Profile) -> None:
         for g in found.graphs
     )
     _part("graph", ["graph", "calls", "host time", "kernels"], graphs)
-    out.print(f"[dim]trace[/]  {escape(short(found.trace))}  [dim]for https://ui.perfetto.dev[/]")
+    out.print(
+        f"[dim]trace[/]  {escape(short_path(found.trace))}  [dim]for https://ui.perfetto.dev[/]"
+    )
 
 
 def _headline(found: Profile) -> str:
@@ -101,7 +103,7 @@ def _part(title: str, columns: list[str], rows: Iterable[list[str]]) -> None:
 
 def _short_line(line: str) -> str:
     file, _, number = line.rpartition(":")
-    return f"{short(file)}:{number}"
+    return f"{short_path(file)}:{number}"
 
 
 def _short_name(name: str) -> str:

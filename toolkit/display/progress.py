@@ -10,8 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from tcdebug.display.console import first_line
 from tcdebug.display.live import Live
+from tcdebug.display.text import first_line
 from tcdebug.reading.run_dir import Record
 
 RECENT = 8

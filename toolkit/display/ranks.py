@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.markup import escape
 
 from tcdebug.display.console import results
-from tcdebug.display.explanation import counted
+from tcdebug.display.text import counted
 from tcdebug.reading.ranks import RankComparison, RankDifference
 
 

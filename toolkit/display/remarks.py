@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from rich.markup import escape
 
 from tcdebug.display.console import results
-from tcdebug.display.explanation import short_place
 from tcdebug.display.summary import size
+from tcdebug.display.text import short_place
 from tcdebug.reading.run_dir import Record
 from tcdebug.reading.summary import graph_name, place
 

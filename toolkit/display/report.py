@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from tcdebug.display.console import messages, note, results, write
 from tcdebug.display.diff import coloured
-from tcdebug.display.explanation import counted
+from tcdebug.display.text import counted, short_path
 from tcdebug.minifier.investigation.report import (
     Culprit,
     Report,
@@ -61,16 +61,16 @@ def show_report(report: Report, console: Console | None = None) -> None:
         rows.append(("cost", cost))
     rows += [("note", escape(text)) for text in report.notes]
     rows += [
-        ("other", f"{escape(signature)}: tcdebug bisect {_relative(path)}")
+        ("other", f"{escape(signature)}: tcdebug bisect {short_path(path)}")
         for signature, path in report.others.items()
     ]
     if report.run_dir:
-        rows.append(("log", f"tcdebug logs {_relative(report.run_dir)}"))
+        rows.append(("log", f"tcdebug logs {short_path(report.run_dir)}"))
     out.print(HEADLINES[report.status])
     if report.failure is not None and not report.faults:
         rows.insert(0, ("failure", _failure(report.failure)))
         if report.repro:
-            rows.append(("repro", f"[path]{_relative(report.repro)}[/]"))
+            rows.append(("repro", f"[path]{short_path(report.repro)}[/]"))
     _print_rows(out, rows)
     for number, fault in enumerate(report.faults, 1):
         if len(report.faults) > 1:
@@ -117,15 +117,15 @@ def _fault_rows(fault: ReportedFault) -> list[tuple[str, str]]:
     if fault.stages:
         rows += _stage_rows(fault.stages)
     if fault.repro:
-        folder = _relative(os.path.dirname(fault.repro))
+        folder = short_path(os.path.dirname(fault.repro))
         commands = {"fails": fault.fails, "only": fault.only_fails, "passes": fault.passes}
         for name, command in commands.items():
             if command and (name == "fails" or command != fault.fails):
                 arguments = command.removeprefix("python ")
                 rows.append((name, f"{python_command()} {folder}/{arguments}"))
         if fault.short:
-            rows.append(("short", f"[path]{_relative(fault.short)}[/]"))
-        rows.append(("repro", f"[path]{_relative(fault.repro)}[/]"))
+            rows.append(("short", f"[path]{short_path(fault.short)}[/]"))
+        rows.append(("repro", f"[path]{short_path(fault.repro)}[/]"))
     return rows
 
 
@@ -141,7 +141,7 @@ def _stage_rows(stages: StageDiff) -> list[tuple[str, str]]:
         rows.append(("", ended))
     rows += [("", coloured(line)) for line in _changes(stages)[:MOST_CHANGES]]
     if stages.path:
-        rows.append(("diff", f"[path]{_relative(stages.path)}[/]"))
+        rows.append(("diff", f"[path]{short_path(stages.path)}[/]"))
     return rows
 
 
@@ -180,7 +180,7 @@ def _hint(path: Path) -> str:
     """Run a repro; what to do next."""
     match settle(path):
         case Settled.FAILS:
-            return f"next  tcdebug bisect {_relative(str(path))}"
+            return f"next  tcdebug bisect {short_path(str(path))}"
         case Settled.PASSES:
             return "the repro does not fail on its own: bisect the script"
     return f"the repro did not end in {CHECK_SECONDS:.0f} s: {_command(path)}"
@@ -192,15 +192,9 @@ def show_written(passing: Mapping[Path, bool]) -> None:
         if not passes:
             note(f"{path.name} does not pass: {_command(path)}")
     for path in passing:
-        write(f"{_relative(str(path))}\n")
+        write(f"{short_path(str(path))}\n")
 
 
 def _command(path: Path) -> str:
     """Return the command that runs a repro script."""
-    return f"{python_command()} {_relative(str(path))}"
-
-
-def _relative(path: str) -> str:
-    """Return the shorter of the relative and the absolute path."""
-    relative = os.path.relpath(path)
-    return relative if len(relative) < len(path) else path
+    return f"{python_command()} {short_path(str(path))}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from rich.console import Console
 from rich.markup import escape
 
-from tcdebug.display.console import clipped, results
+from tcdebug.display.console import results
+from tcdebug.display.text import clipped, omitted
 from tcdebug.reading.breaks import Break
 from tcdebug.reading.summary import RecompileRow, Summary
 
@@ -98,4 +99,4 @@ def _part(out: Console, title: str, lines: list[str], most: int = MOST_ROWS) -> 
     for line in lines[:most]:
         out.print(f"  {line}")
     if len(lines) > most:
-        out.print(f"  [dim]and {len(lines) - most} more, see --json[/]")
+        out.print(f"  {omitted(len(lines) - most)}")

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from rich.markup import escape
 
-from tcdebug.display.console import first_line, results, write
+from tcdebug.display.console import results, write
+from tcdebug.display.text import first_line
 from tcdebug.reading.breaks import read_break
 from tcdebug.reading.run_dir import Record, Run
 from tcdebug.reading.summary import place

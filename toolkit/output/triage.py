@@ -93,7 +93,7 @@ def component(unit: str) -> tuple[str, ...]:
 
 
 def _terms(units: Sequence[str], fault: ReportedFault) -> Iterator[str]:
-    """Words that issues of the same bug are likely to have."""
+    """Yield the words that issues of the same bug are likely to have."""
     yield "torch.compile"
     named = OPERATOR.findall(" ".join(units)) or OPERATOR.findall(" ".join(fault.requires))
     yield from dict.fromkeys(named)

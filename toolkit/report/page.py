@@ -13,9 +13,9 @@ import jinja2
 import msgspec
 
 from tcdebug.display.comparison import PARTS
-from tcdebug.display.explanation import counted
 from tcdebug.display.ranks import difference_rows, ranks_text
 from tcdebug.display.summary import size
+from tcdebug.display.text import counted
 from tcdebug.reading.run_dir import Run
 from tcdebug.report.data import RunView, Texts, against, seen, view
 

@@ -11,7 +11,7 @@ import torch
 
 from tcdebug.compiler.events import run_folder
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.display.console import clipped
+from tcdebug.display.text import clipped
 from tcdebug.minifier.trace.torch_trace import traced
 from tcdebug.reading.advice import ADVICE, advice, cause
 from tcdebug.reading.explanation import RecompileCost, explain

@@ -6,8 +6,8 @@ import msgspec
 
 from tcdebug.cli.options import USAGE
 from tcdebug.display.console import error, write
-from tcdebug.display.explanation import counted
 from tcdebug.display.ranks import show_ranks
+from tcdebug.display.text import counted
 from tcdebug.reading.ranks import compare_ranks, ranks_of
 from tcdebug.reading.run_dir import NoRun
 from tcdebug.reading.torch_files import found_or_imported
