@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Decision
 from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.capture.entries import artifacts_savable
 from tcdebug.minifier.capture.layers_off import each_call, layers_off
 from tcdebug.minifier.cases.layer_names import is_layer
 
@@ -28,7 +29,11 @@ def switched(toggles: Toggles, log: EventLog | None = None) -> Iterator[list[Dec
             yield []
             return
         units = _Units(toggles, log)
-        with contextlib.closing(units), each_call(units.before_call, log):
+        with (
+            artifacts_savable(log),
+            contextlib.closing(units),
+            each_call(units.before_call, log),
+        ):
             yield units.decisions
 
 
