@@ -195,7 +195,9 @@ class Reached(BaseException):
 
 
 def set_up(then):
-    import runpy{place}
+    import contextlib
+    import runpy
+    import threading{place}
     script = found_script()
     seen, original, arguments = [], torch._dynamo.optimize, sys.argv
     replaced = []
@@ -267,8 +269,10 @@ def set_up(then):
     if os.path.isdir({working!r}):
         os.chdir({working!r})  # the original working folder
     try:
-        runpy.run_path(script, run_name="__main__")
-    except (Reached, SystemExit):  # a program that catches one may end with the other
+        with contextlib.suppress(SystemExit):
+            runpy.run_path(script, run_name="__main__")
+        threading._shutdown()  # python's wait for other threads, which may reach the graph
+    except Reached:
         pass
     finally:
         restore()

@@ -39,6 +39,12 @@ torch.compile(lambda x: x.sin(), backend="eager")(torch.ones(3))
 torch.compile(lambda x: twice(x).tanh(), backend=backend)(torch.ones(3))
 raise AssertionError("past the failing graph")
 """
+IN_THREAD = f"""{SCRIPT[: SCRIPT.rindex("torch.compile")]}
+import threading
+second = torch.compile(lambda x: twice(x).tanh(), backend=backend)
+threading.Thread(target=second, args=(torch.ones(3),)).start()
+sys.exit(3)
+"""
 
 
 @torch._dynamo.allow_in_graph
@@ -65,13 +71,17 @@ def main_of(path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 @pytest.mark.parametrize(
-    ("edit", "status"), [("", 1), ("gone", 1), ("changed", 1), ("both changed", 125)]
-)
+    ("edit", "status", "text"),
+    [
+        ("", 1, SCRIPT), ("gone", 1, SCRIPT), ("changed", 1, SCRIPT), ("both changed", 125, SCRIPT),
+        ("", 1, IN_THREAD),
+    ],
+)  # fmt: skip
 def test_an_unchanged_script_provides_its_backend_and_functions(
-    edit: str, status: int, case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    edit: str, status: int, text: str, case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = tmp_path / "model.py"
-    script.write_text(SCRIPT)
+    script.write_text(text)
     folder = tmp_path / "out"
     folder.mkdir()
     setup = script_setup(Script(str(script), ("1.0",)), 1, folder)
@@ -81,7 +91,7 @@ def test_an_unchanged_script_provides_its_backend_and_functions(
         script.write_text("raise KeyError")
     assert module_source(case.module).foreign == ("main___twice",)
     write(case, Repro(WRONG, {"backend": None}, setup=setup), folder / "repro.py")
-    assert (folder / "repro_script.py").read_text() == SCRIPT
+    assert (folder / "repro_script.py").read_text() == text
     if edit == "both changed":
         (folder / "repro_script.py").write_text(SCRIPT + "\n")
     assert main_of(folder / "repro.py", monkeypatch) == status
