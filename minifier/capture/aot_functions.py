@@ -39,10 +39,11 @@ STAND_INS = f"{OURS}capture."
 
 
 @contextlib.contextmanager
-def aot_functions_replaced(log: EventLog) -> Iterator[None]:
+def aot_functions_replaced(log: EventLog, *, all_backends: bool = False) -> Iterator[None]:
     """Let functions that are compiled ahead of time in this block be compiled when called.
 
-    That concerns those with a stand-in as their backend. What they save can be loaded.
+    That concerns those with a stand-in as their backend, or all, because code cannot be saved while
+    caches of graphs are off. What they save can be loaded.
     """
     saved = SavedCode(log)
 
@@ -51,10 +52,13 @@ def aot_functions_replaced(log: EventLog) -> Iterator[None]:
 
         def compile_function(*args: Any, **options: Any) -> Any:
             given = signature.bind(*args, **options).arguments
-            if not _is_stand_in(backend := given["backend"]):
+            if not (all_backends or _is_stand_in(given["backend"])):
                 return original(*args, **options)
             compiled = torch.compile(
-                given["model"], backend=backend, fullgraph=True, dynamic=given.get("dynamic")
+                given["model"],
+                backend=given["backend"],
+                fullgraph=True,
+                dynamic=given.get("dynamic"),
             )
             return StandInFunction(compiled, saved)
 

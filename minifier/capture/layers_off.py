@@ -17,6 +17,7 @@ from torch._dynamo import convert_frame
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.patching import patched
+from tcdebug.minifier.capture.aot_functions import aot_functions_replaced
 from tcdebug.minifier.capture.direct_captures import aot_stopped_at, tracers_noticed
 from tcdebug.minifier.capture.entries import (
     EntryStandIn,
@@ -85,6 +86,7 @@ def layers_off(toggles: Toggles, log: EventLog) -> Iterator[None]:
         if caches.names:
             stack.enter_context(caches.off())
             stack.enter_context(artifacts_savable(log))
+            stack.enter_context(aot_functions_replaced(log, all_backends=True))
             stack.enter_context(each_call(caches.set, log))
         if CUDAGRAPHS in toggles.off:
             from tcdebug.minifier.targets import inductor  # noqa: PLC0415 - start-up time

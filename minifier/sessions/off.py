@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Decision
 from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.capture.aot_functions import aot_functions_replaced
 from tcdebug.minifier.capture.entries import artifacts_savable
 from tcdebug.minifier.capture.layers_off import each_call, layers_off
 from tcdebug.minifier.cases.layer_names import is_layer
@@ -31,6 +32,7 @@ def switched(toggles: Toggles, log: EventLog | None = None) -> Iterator[list[Dec
         units = _Units(toggles, log)
         with (
             artifacts_savable(log),
+            aot_functions_replaced(log, all_backends=True),
             contextlib.closing(units),
             each_call(units.before_call, log),
         ):

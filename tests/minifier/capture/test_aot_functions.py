@@ -11,12 +11,14 @@ import pytest
 import torch
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.minifier.capture.aot_functions import aot_functions_unwatched
+from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.capture.aot_functions import StandInFunction, aot_functions_unwatched
 from tcdebug.minifier.capture.exports import in_eager, packages_replaced
 from tcdebug.minifier.capture.identity import compile_is_identity
 from tcdebug.minifier.capture.recorder import Recorder
 from tcdebug.minifier.capture.watching.watcher import Watcher
 from tcdebug.minifier.repros.script_setup import Script, script_setup
+from tcdebug.minifier.sessions.off import switched
 from tcdebug.minifier.targets.interception import compile_patched
 
 SILENT = EventLog(None)
@@ -81,6 +83,17 @@ def test_a_watched_backend_compiles_ahead_of_time_without_its_watcher(tmp_path: 
         call = loaded(tmp_path / "step.bin", compiled)
         assert torch.equal(call(*INPUTS[0]), step(*INPUTS[0]))
     assert watcher.graphs == 0
+
+
+@pytest.mark.parametrize("off", ["lower", "layer.cache"])
+def test_a_function_is_compiled_ahead_of_time_without_caches_of_graphs(
+    off: str, tmp_path: Path
+) -> None:
+    with switched(Toggles.parse([off])):
+        call = loaded(tmp_path / "step.bin", torch.compile(step, fullgraph=True))
+        assert isinstance(call, StandInFunction)
+        if off == "lower":
+            assert torch.allclose(call(*INPUTS[0]), step(*INPUTS[0]))
 
 
 def test_a_setup_stops_at_a_graph_that_was_compiled_ahead_of_time(
