@@ -77,7 +77,7 @@ def _break_lines(cost: BreakCost) -> list[str]:
 
 
 def _failure_lines(text: str) -> list[str]:
-    """Return a failure; where Dynamo explains it and says what to do, that too."""
+    """Return a failure, with Dynamo's explanation and remedies if it gives any."""
     found = read_break(text, "")
     if not found.explanation and not found.hints:
         return [f"[bad]{escape(clipped(' '.join(text.split()), 200))}[/]"]

@@ -78,12 +78,12 @@ class _Round:
 
 @dataclass
 class Hunt:
-    """The rounds of one worker. `told` is called for every program judged outside of shrinking."""
+    """The rounds of one worker. `on_verdict` is called unless a program is being shrunk."""
 
     judge: Callable[[AnyProgram], ProgramVerdict]
     findings: Findings
     backend: str
-    told: Callable[[AnyProgram, ProgramVerdict], None]
+    on_verdict: Callable[[AnyProgram, ProgramVerdict], None]
     database: ExampleDatabase | None
     units: Sequence[str] = ()
     """Units that are switched off in some programs."""
@@ -171,7 +171,7 @@ class Hunt:
             self._afford()
             self.judged += 1
             verdict = self._covered(program, self.judge(program), state)
-            self.told(program, verdict)
+            self.on_verdict(program, verdict)
             state.until = self._shrink_until()
         self._known[program.key] = verdict
         return verdict
@@ -200,7 +200,7 @@ class Hunt:
 
     @property
     def seconds_left(self) -> float | None:
-        """What is left of the time of the job; None without a limit."""
+        """The remaining seconds of the job; None without a limit."""
         if self.seconds is None:
             return None
         return self._began + self.seconds - time.monotonic()

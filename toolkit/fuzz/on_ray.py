@@ -99,10 +99,10 @@ class RayCampaign:
     def _followed(self, ray: Any, share: Share, others: list[Share], jobs: int) -> list[Share]:
         """Return the share as it continues: here, on another node, or not at all."""
         try:
-            told = ray.get(share.supervisor.news.remote(), timeout=LOST)
+            encoded = ray.get(share.supervisor.news.remote(), timeout=LOST)
         except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as gone:
             return self._moved(ray, share, f"{type(gone).__name__}: {gone}", jobs)
-        news = msgspec.msgpack.decode(told, type=News)
+        news = msgspec.msgpack.decode(encoded, type=News)
         self._take(share, news, others)
         if news.ended is None:
             return [share]

@@ -80,10 +80,10 @@ class CampaignNode:
     def news(self) -> bytes:
         """Return the events since the last call, as `News`."""
         ended = self._ended  # read first: later events are reported next time
-        told = News(
+        news = News(
             str(self._findings.folder), self._tail.new(), list(self._changed()), ended, self._unfit
         )
-        return msgspec.msgpack.encode(told)
+        return msgspec.msgpack.encode(news)
 
     def learn(self, parcels: bytes) -> None:
         """Treat findings of other nodes as known."""

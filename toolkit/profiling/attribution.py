@@ -19,7 +19,7 @@ Key = tuple[Any, ...]
 
 @dataclass
 class _Total:
-    """What calls of one kernel add up to."""
+    """The totals of the calls of one kernel."""
 
     name: str
     kind: str
@@ -121,7 +121,7 @@ class Attribution:
         return cost
 
     def _add_resources(self, cost: KernelCost, total: _Total) -> None:
-        """Add what the kernel uses of a GPU, as the compiler or else the profiler tells it."""
+        """Add the GPU resources of a kernel, from the compiler or otherwise from the profiler."""
         names = dict.fromkeys(kernel.name for kernel in total.device)
         cost.device_kernels = [name for name in names if name != cost.name]
         if len(names) > 1:

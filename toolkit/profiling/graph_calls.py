@@ -45,7 +45,7 @@ class CompiledGraphs:
     _latest: dict[str, str] = field(default_factory=dict)
 
     def read(self, record: Record) -> None:
-        """Take what an event says about a graph."""
+        """Record the step or the cache key of a graph that an event names."""
         data, plain = record["data"], _graph_name(record)
         if record["event"] == GraphStep.kind:
             step = msgspec.convert(data, GraphStep)

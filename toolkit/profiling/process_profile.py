@@ -27,7 +27,7 @@ AUTOGRAD = "autograd::engine::evaluate_function: "
 
 @dataclass(frozen=True)
 class ProcessProfile:
-    """The trace of one process, and what of it is measured."""
+    """The trace of one process, and its measured part."""
 
     trace: Trace
     recorded: Mapping[str, Any]
@@ -99,7 +99,7 @@ def _launched(trace: Trace, owners: set[HostSpan]) -> dict[HostSpan, list[Device
 
 @dataclass
 class Places:
-    """Tells where an operator outside of graphs runs. `breaks`: compile id -> line of its break."""
+    """Finds where an operator outside of graphs runs. `breaks`: compile id -> line of its break."""
 
     process: ProcessProfile
     breaks: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""What a profile of a script tells: the cost of lines, of kernels and of graphs."""
+"""The profile of a script: the cost of lines, of kernels and of graphs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import msgspec
 class KernelCost(msgspec.Struct):
     """The measured calls of a kernel, of a library call, or of an operator outside of graphs.
 
-    `graph` is compile id and direction; empty for an operator that runs in eager. Of a library call
-    or an operator on a GPU, `device_kernels` are the kernels that it launched. None means unknown.
+    `graph` is compile id and direction; empty for an operator that runs in eager. For a library
+    call or an operator on a GPU, `device_kernels` are the kernels that it launched. None means
+    unknown.
     """
 
     name: str

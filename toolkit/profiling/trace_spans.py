@@ -17,7 +17,7 @@ COMPILING = " (dynamo_timed)"
 COMPILES = frozenset(("dynamo", "entire_frame_compile", "entire_backward_compile"))
 
 ROUNDING = 0.002
-"""By how many microseconds a range may end after the one around it, because times are rounded."""
+"""Microseconds by which a range may end after its parent, because times are rounded."""
 
 TraceEvent = dict[str, Any]
 

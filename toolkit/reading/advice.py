@@ -67,11 +67,11 @@ ADVICE: tuple[tuple[str, str], ...] = (
 
 
 def advice(reasons: Sequence[str], changed: Sequence[str] = ()) -> list[str]:
-    """Return what to do about a recompile: all of it, since each remedy is for another cause.
+    """Return all remedies of a recompile, because each is for a different cause.
 
     `reasons` are the failed guards, that of the newest graph first. Dynamo stops at the first guard
-    that fails. `changed` are the sizes and numbers that it found changed. A change that the guard
-    is about needs no remedy of its own.
+    that fails. `changed` are the sizes and numbers that Dynamo found changed. A change that made
+    the guard fail needs no remedy of its own.
     """
     guard = _failed_guard(reasons)
     remedies = [_remedy(guard), *(_remedy(c) for c in _others(guard, changed))]

@@ -65,7 +65,7 @@ class RankDifference(msgspec.Struct, frozen=True):
 
 
 class RankComparison(msgspec.Struct, frozen=True):
-    """The groups of a run's ranks, the largest first, and where they part."""
+    """The groups of a run's ranks, the largest first, and their first differences."""
 
     groups: list[RankGroup]
     compiles: RankDifference | None
@@ -154,7 +154,7 @@ def _caches(steps: Sequence[RankStep]) -> dict[str, int]:
 
 
 def _first_difference(sequences: dict[int, list[str]]) -> RankDifference | None:
-    """Return the rank that parts from the most common sequence first; the lowest of several."""
+    """Return the rank that leaves the most common sequence first; the lowest of several."""
     counts = Counter(tuple(sequence) for sequence in sequences.values())
     if len(counts) < 2:
         return None

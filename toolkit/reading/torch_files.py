@@ -78,7 +78,7 @@ def found_or_imported(name: str | None) -> Run:
     try:
         return imported(Path(name))[0]
     except NoTrace as problem:
-        raise NoRun(f"{name} is no run folder, and {problem}") from None
+        raise NoRun(f"{name} is not a run folder, and {problem}") from None
 
 
 def import_files(files: list[Path], log: EventLog) -> tuple[int, float]:
