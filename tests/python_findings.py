@@ -158,6 +158,9 @@ CONSTRUCTS = {
         "random module", wanted=("y",), first=(FIRST[0], "y = torch.tensor(2.0)", "n = 1")
     ),
     "region_number": DrawnConstruct("nested region", "REGION_RATES[0] = 3.0"),
+    "region_transform": DrawnConstruct(
+        "func.grad", then="write an attribute", way="nested_compile_region"
+    ),
     "replaced_method": DrawnConstruct(
         "method of an instance or a class", "Plain.act = lambda self, value: value + 9"
     ),

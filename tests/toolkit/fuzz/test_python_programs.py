@@ -338,6 +338,11 @@ def test_changes_between_calls_are_those_of_what_the_program_reads() -> None:
     }  # fmt: skip
 
 
+def test_a_program_that_reads_the_last_result_may_compile_again(tmp_path: Path) -> None:
+    reading = program("globals()['LEVEL'] = 2.0\nreturn x * 2", definitions="LEVEL = 2.0")
+    assert judged(reading, tmp_path) == (Status.PASSED, "")
+
+
 @pytest.mark.parametrize(
     ("body", "definitions", "what"),
     [

@@ -28,6 +28,8 @@ CHANGE = "change"
 """The phase of the lines that run before a call."""
 ARGUMENTS = ("x", "y")
 """The arguments that are tensors."""
+UNSEEN = ("globals()", "random.", "func.linearize(")
+"""Calls that read the last result or the state of a generator, or make a new function."""
 OWN = ("drawn", "again")
 """In messages of the exceptions and warnings of programs themselves."""
 
@@ -214,8 +216,12 @@ class Execution:
     def _is_visible(self) -> bool:
         """Return whether `reachable` sees all that a graph may depend on.
 
-        It sees neither gradients nor the state of iterators and of thread-local objects.
+        It sees neither gradients nor the state of iterators and of thread-local objects, nor what
+        the calls in UNSEEN read or make.
         """
+        source = self.program.source()
+        if any(text in source for text in UNSEEN):
+            return False
         return _no_gradients(self.module) and not any(
             isinstance(value, Iterator | threading.local) for value in self._roots().values()
         )
