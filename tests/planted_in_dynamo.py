@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -112,10 +112,10 @@ def bytes_without_numbers(original: Callable[..., Any]) -> Callable[..., Any]:
 def reading_another(original: Callable[..., Any]) -> Callable[..., Any]:
     """An entry that is in the cache already is read as that of another source."""
 
-    def build(source: str, toolchain: Any, cache_dir: Path) -> Any:
+    def build(source: str, toolchain: Any, cache_dir: Path, parts: Sequence[str] = ()) -> Any:
         if toolchain.key(source) in {path.stem for path in cache_dir.rglob("*.so")}:
             source = source.replace("2.5f", "7.5f")
-        return original(source, toolchain, cache_dir)
+        return original(source, toolchain, cache_dir, parts)
 
     return build
 

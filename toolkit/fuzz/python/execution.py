@@ -117,10 +117,14 @@ class Execution:
             except Exception as error:
                 raise BrokenProgram(f"{type(error).__name__}: {error}") from error
             call = self.compiling(self.module.__dict__["program"])
-            with ThreadPoolExecutor(1) as thread:
-                states = list(self._states(call, thread))
-            if states and all(state.error is None for state in states):
-                states[-1] = replace(states[-1], alive=self._left_alive())
+            gc.freeze()  # what lives on is searched among the objects of this run alone
+            try:
+                with ThreadPoolExecutor(1) as thread:
+                    states = list(self._states(call, thread))
+                if states and all(state.error is None for state in states):
+                    states[-1] = replace(states[-1], alive=self._left_alive())
+            finally:
+                gc.unfreeze()
             return states
 
     def _states(self, call: Callable[..., Any], thread: ThreadPoolExecutor) -> Iterator[CallState]:
