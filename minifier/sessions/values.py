@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tcdebug.compiler.events.log import EventLog
+from tcdebug.minifier.capture.entries import EntryCall, entries_wrapped
 from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.sessions.execution import Broken, Finished
 from tcdebug.minifier.targets.interception import compile_patched
@@ -42,6 +43,7 @@ def values_observed(job: Job, log: EventLog) -> Iterator[None]:
         stack.enter_context(embedded_observed(observation))
         wrapping = _Wrapping(observation, checks, job.backend, stack)
         stack.enter_context(compile_patched(wrapping.wrap, log))
+        stack.enter_context(entries_wrapped(wrapping.entered, log))
         yield
 
 
@@ -66,7 +68,14 @@ class _Wrapping:
 
     def wrap(self, backend: Any) -> Any:
         """Return a backend whose graphs are also compared as a whole."""
+        self._observe()
+        return self.checks.wrap(self.forced or backend)
+
+    def entered(self, call: EntryCall) -> None:
+        """Observe a graph that the script gives to inductor itself. Inductor compiles it."""
+        self._observe()
+
+    def _observe(self) -> None:
         if not self.patched:
             self.patched = True
             self.stack.enter_context(inductor_observed(self.observation))
-        return self.checks.wrap(self.forced or backend)

@@ -53,6 +53,20 @@ def test_a_unit_of_inductor_can_be_off_while_values_are_compared(
     assert any("torch.sin(y + 1)" in line for line in found["lines"])
 
 
+@pytest.mark.slow
+def test_a_graph_that_a_script_gives_to_inductor_itself_is_compared(
+    tcdebug: Command, script: Script
+) -> None:
+    text = """
+from torch.fx.experimental.proxy_tensor import make_fx
+x = torch.ones(8, 8)
+graph = make_fx(lambda x: (torch.sin(x + 1).sum(-1),))(x)
+torch._inductor.standalone_compile(
+    graph, [x], dynamic_shapes="from_example_inputs", options={})(x)
+"""
+    assert found_with_and_without(tcdebug, script(WRONG_LOWERING + text)) is not None
+
+
 def test_an_unknown_unit_is_refused(inside: Command, script: Script) -> None:
     done = inside("values", "--off=lower.aten.sin.defalt", script("pass\n"))
     assert done.status == 2
