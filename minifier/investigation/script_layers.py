@@ -7,6 +7,7 @@ way and without which it passes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -82,6 +83,8 @@ EAGER_IS_NO_EVIDENCE = (
 
 USER_ERROR = "torch._dynamo.exc.UserError"
 """The exception with which torch says that a program misuses it."""
+RECOMPILED = re.compile(r"RecompileError|RecompileLimit|fail_on_recompile")
+"""Occurs in the messages with which torch refuses to compile a function again."""
 MISUSE = "torch reports a mistake of the program: UserError"
 
 
@@ -192,7 +195,7 @@ class LayerSearch:
     def _with_guards(self, layer: str, above: str) -> ScriptLayer:
         """Decide between a layer and its reuse of code. The layer fails without those above it."""
         guards = GUARDS[layer]
-        if self.stuck:
+        if self.stuck or RECOMPILED.search(self.failure.message):  # dropped code is not counted
             return self._settled(layer)
         self._run((above, guards), (guards,))
         if not self._passes(above, guards):

@@ -132,6 +132,24 @@ def test_the_run_in_eager_of_a_script_that_hangs_needs_no_other_run_beside_it(
     assert runs.ask(()) == {}
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "torch._dynamo.exc.FailOnRecompileLimitHit: Hard failure",
+        "torch._dynamo.exc.RecompileError: Recompiling function f",
+        "RuntimeError: Detected recompile when torch.compile stance is 'fail_on_recompile'",
+    ],
+)
+def test_a_refusal_to_recompile_is_not_a_missing_guard(message: str) -> None:
+    refusal = Outcome(Kind.EXCEPTION, "script", "script | refused", message)
+
+    def ask(questions: tuple[Off, ...]) -> Runs:
+        return {off: refusal if off == DYNAMO else PASSES for off in questions}
+
+    finding = LayerSearch(ask, refusal, {(): refusal}).find()
+    assert (finding.layer, finding.settled) == ("layer.dynamo", True)
+
+
 def test_a_capture_that_does_not_end_is_not_a_missing_guard() -> None:
     asked: list[Off] = []
 
