@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from tcdebug.compiler.patching import Patch
-from tcdebug.minifier.capture import capture, direct_captures, entries, exports, identity
+from tcdebug.minifier.capture import (
+    aot_functions,
+    capture,
+    direct_captures,
+    entries,
+    exports,
+    identity,
+)
 from tcdebug.minifier.cases import settings
 from tcdebug.minifier.judging import untimed_guards
 from tcdebug.minifier.processes import sleeping, threads
@@ -21,6 +28,7 @@ PATCHES: tuple[Patch, ...] = (
     *direct_captures.PATCHES,
     *exports.PATCHES,
     *entries.PATCHES,
+    *aot_functions.PATCHES,
     *threads.PATCHES,
     *sleeping.PATCHES,
     *settings.PATCHES,

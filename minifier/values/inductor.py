@@ -17,6 +17,7 @@ from torch._inductor import config
 from tcdebug.compiler.events.schema import Fallback
 from tcdebug.compiler.patching import Patch, patched
 from tcdebug.minifier.cases.case import copy_module
+from tcdebug.minifier.targets.inductor.attention import POST_GRAD
 from tcdebug.minifier.targets.inductor.settings import uncached
 from tcdebug.minifier.trace.compile_direction import compile_direction
 from tcdebug.minifier.values.observation import Observation
@@ -30,13 +31,7 @@ MODULE = Patch(
     "compile_to_module",
     "tcdebug values sees no kernels of inductor",
 )
-POST_GRAD = Patch(
-    "torch._inductor.compile_fx",
-    "_recursive_post_grad_passes",
-    "tcdebug values does not compare graphs before and after post-grad passes",
-    takes=("gm",),
-)
-PATCHES = (MODULE, POST_GRAD)
+PATCHES = (MODULE,)
 
 CPP_PARAMETERS = re.compile(r'extern "C"[^(]*?\bkernel\((.*?)\)', re.DOTALL)
 TRITON_PARAMETERS = re.compile(r"^def \w+\((.*?)\):", re.MULTILINE | re.DOTALL)

@@ -21,14 +21,6 @@ FLAGS: tuple[Flag, ...] = (
     (torch.get_default_dtype, torch.set_default_dtype),
     (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
     (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
-    (
-        lambda: torch.backends.mkldnn.enabled,
-        lambda value: setattr(torch.backends.mkldnn, "enabled", value),
-    ),
-    (
-        lambda: torch.backends.cudnn.benchmark,
-        lambda value: setattr(torch.backends.cudnn, "benchmark", value),
-    ),
     (torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp),
     (torch.is_warn_always_enabled, torch.set_warn_always),
     (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
@@ -43,23 +35,23 @@ FLAGS: tuple[Flag, ...] = (
         ),
         lambda value: torch.use_deterministic_algorithms(value[0], warn_only=value[1]),
     ),
-    (
-        lambda: RemovableHandle.next_id,  # the keys of dictionaries of hooks
-        lambda value: setattr(RemovableHandle, "next_id", value),
-    ),
     (random.getstate, random.setstate),
-    (
-        lambda: decimal.getcontext().prec,
-        lambda value: setattr(decimal.getcontext(), "prec", value),
-    ),
+    (lambda: decimal.getcontext().copy(), decimal.setcontext),
 )
 """Reads and writes what a program may change."""
+ATTRIBUTES: tuple[tuple[Any, str], ...] = (
+    (torch.backends.mkldnn, "enabled"),
+    (torch.backends.cudnn, "benchmark"),
+    (RemovableHandle, "next_id"),  # the keys of dictionaries of hooks
+)
+"""Attributes that a program may change, with their owners."""
 
 
 @contextlib.contextmanager
 def own_process_state() -> Iterator[None]:
     """Give the process back as it was."""
     found = [(put, read()) for read, put in FLAGS]
+    attributes = [(owner, name, getattr(owner, name)) for owner, name in ATTRIBUTES]
     variables = dict(os.environ)
     torch.manual_seed(0)
     try:
@@ -68,6 +60,8 @@ def own_process_state() -> Iterator[None]:
         torch.set_default_device(None)
         for put, value in found:
             put(value)
+        for owner, name, value in attributes:
+            setattr(owner, name, value)
         for name in os.environ.keys() - variables.keys():
             del os.environ[name]
         os.environ.update(variables)
