@@ -100,7 +100,8 @@ def bisect(ask: Ask, failure: Outcome, base: Toggles, log: EventLog) -> Verdict:
     faults: list[Fault] = []
     current, toggles = failure, base
     while current.failed and len(faults) < MOST_FAULTS and not current.same_bug(zero):
-        found = _one_fault(ask, current, toggles, zero, log)
+        each = not faults or zero.kind is Kind.OK
+        found = _one_fault(ask, current, toggles, zero, log, each_unit=each)
         if found is None:
             break
         fault, left = found
@@ -174,10 +175,12 @@ def each_matters(ask: Ask, base: Toggles, faults: Sequence[Fault]) -> bool:
 
 
 def _one_fault(
-    ask: Ask, failure: Outcome, toggles: Toggles, zero: Outcome, log: EventLog
+    ask: Ask, failure: Outcome, toggles: Toggles, zero: Outcome, log: EventLog, *, each_unit: bool
 ) -> tuple[Fault, Outcome] | None:
     """Return a fault and the outcome without it; None if no prefix shows the failure.
 
+    With `each_unit`, each unit is switched off alone if the run does not pass without the fault.
+    That takes many runs, and finds little behind a first fault if not even all units together pass.
     If it fails with everything off, some steps are required. A required step may seem to be at
     fault, because switching it off causes another failure.
     """
@@ -200,6 +203,8 @@ def _one_fault(
         without = ask(whole.switched_off(toggles), f"without any {fault.unit}")
         if without.kind is Kind.OK:
             return whole, without
+    if not each_unit:
+        return fault, left
     first = 0 if passing is None else passing
     suspects = [decisions[first], *reversed(decisions[:failing]), *decisions[failing:]]
     other = passing_unit(ask, suspects, toggles, besides=fault.unit)

@@ -29,7 +29,7 @@ from tcdebug.minifier.judging.kernels import EndlessKernels, finish_kernels
 from tcdebug.minifier.judging.layout import layout_difference
 from tcdebug.minifier.judging.own_draws import SEEDS, difference_of_draws
 from tcdebug.minifier.judging.untimed_guards import untimed_guards
-from tcdebug.minifier.judging.unwritten import Memory, memory_for_calls
+from tcdebug.minifier.judging.unwritten import Memory, filling_before_backward, memory_for_calls
 from tcdebug.minifier.targets import Target
 from tcdebug.minifier.targets.drawing import calls_drawing
 
@@ -180,6 +180,7 @@ def judge(
         return Outcome(Kind.INVALID, "eager", message=f"{type(error).__name__}: {error}")
     at = Progress(notify)
     at.follow("capture")
+    follow = filling_before_backward(memory, _after_compile(at.follow))
     module_again = load(case, filename)
     found = Outcome(Kind.OK)
     try:
@@ -187,7 +188,7 @@ def judge(
 
             def call(seed: int = SEED) -> Results:
                 with EndlessKernels(eager_seconds), memory():
-                    return run(compiled, case, _after_compile(at.follow), mark=True, seed=seed)
+                    return run(compiled, case, follow, mark=True, seed=seed)
 
             own_draws = drew and not target.draws_as_eager
             if own_draws and referee is not None and can_be_repeated(case):

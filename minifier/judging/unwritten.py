@@ -31,10 +31,7 @@ def filled_memory() -> Iterator[None]:
 
     On a CPU this needs glibc. Elsewhere memory stays as it is.
     """
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # not annotated
-        for device in range(torch.cuda.device_count()):
-            if torch.cuda.memory_reserved(device):
-                _fill_free_memory(device)
+    fill_memory_of_gpus()
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         yield
@@ -58,6 +55,29 @@ def memory_for_calls(same_in_eager: Callable[[], bool]) -> Memory:
         except Exception:
             defined = False
     return filled_memory if defined else contextlib.nullcontext
+
+
+def fill_memory_of_gpus() -> None:
+    """Fill the free memory of the GPUs on which this process has memory."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # not annotated
+        for device in range(torch.cuda.device_count()):
+            if torch.cuda.memory_reserved(device):
+                _fill_free_memory(device)
+
+
+def filling_before_backward(memory: Memory, report: Callable[[str], None]) -> Callable[[str], None]:
+    """Return a report of phases that fills the memory of GPUs again when backward begins.
+
+    Memory that forward freed would otherwise be the first that backward takes. It does nothing if
+    `memory` is not filled.
+    """
+
+    def reported(phase: str) -> None:
+        if phase == "backward" and memory is filled_memory:
+            fill_memory_of_gpus()
+        report(phase)
+
+    return reported
 
 
 def _fill_free_memory(device: int) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from tcdebug.minifier.judging.unwritten import Memory, memory_for_calls
+from tcdebug.minifier.judging.unwritten import Memory, filling_before_backward, memory_for_calls
 from tcdebug.minifier.repros.judge.calls import FURTHER_SEEDS, run
 from tcdebug.minifier.repros.judge.child_report import ChildReport
 from tcdebug.minifier.repros.judge.comparison import Layout, Results, compare
@@ -170,8 +170,9 @@ class GraphJudge:
         began = time.process_time()
         with self._with_added(), self._switched(off) as call:
             compiled = torch.compile(module, **call)
+            phase = filling_before_backward(memory, to_parent.phase)
             with memory():
-                actual = run(compiled, values, to_parent.phase)
+                actual = run(compiled, values, phase)
             if self.longer_than:
                 ended = time.process_time()
                 run(compiled, self.inputs(), to_parent.phase)
@@ -185,7 +186,7 @@ class GraphJudge:
                 what = what or self.own_draws([eager, *ours], [actual, *theirs])
             for _ in range(self.calls - 1):  # results on a GPU may change from call to call
                 with memory():
-                    again = run(compiled, self.inputs(), to_parent.phase)
+                    again = run(compiled, self.inputs(), phase)
                 compared = compare(eager, again, exact, self.layout, values=self.own_draws is None)
                 what = what or compared
         return {"kind": "wrong", "what": what} if what else {"kind": "ok"}
