@@ -332,6 +332,27 @@ def test_nothing_is_confirmed_if_no_single_unit_makes_it_pass(other: Outcome) ->
     assert not verdict.confirmed
 
 
+@pytest.mark.parametrize(("last", "tried"), [(ILLEGAL, 0), (OK, 5)])
+def test_units_behind_a_first_fault_are_tried_alone_only_if_all_together_pass(
+    last: Outcome, tried: int
+) -> None:
+    """With the two culprits off, it fails in a third way if any step is taken."""
+    first, second = ("memory.reuse", "n6"), ("passes.cse", "n0")
+
+    def judge(taken: Sequence[Step]) -> Outcome:
+        if first in taken or second in taken:
+            return WRONG if first in taken else REJECTED
+        return ILLEGAL if taken else last
+
+    program = Program(PIPELINE, judge)
+    verdict = program.bisected()
+    assert found(verdict)[:2] == [first, second]
+    assert not verdict.confirmed
+    without_first = verdict.faults[0].switched_off(Toggles()).texts()
+    units = {unit for unit, _ in PIPELINE} - {second[0]}
+    assert sum([unit, *without_first] in program.asked for unit in units) == tried
+
+
 def test_units_that_cause_the_same_failure_are_alternatives() -> None:
     either = ("passes.cse", "n1"), ("lower.aten.tanh.default", "n0"), ("memory.reuse", "n2")
     verdict = Program(PIPELINE, wrong_when(*either)).bisected()

@@ -436,7 +436,7 @@ def ended(**changes: Any) -> Ended:
         (ended(answer=msgspec.json.encode(CRASH)), CRASH),
         (
             ended(timed_out=True),
-            Outcome(Kind.HANG, "compile", "compile | hang", "no end after 2 s"),
+            Outcome(Kind.HANG, "compile", "compile | hang", "no end of the compile after 2 s"),
         ),
         (
             ended(timed_out=True, phase="eager"),
