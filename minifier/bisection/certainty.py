@@ -51,6 +51,11 @@ class CertainVerdict:
     rate: Rate
     confidence: float
 
+    @property
+    def uncertain(self) -> bool:
+        """Whether the search was complete and did not confirm its faults."""
+        return not self.verdict.confirmed and self.confidence > 0.0
+
     def notes(self, wanted: float) -> Iterable[str]:
         """Yield notes for a report."""
         if self.rate.failed < self.rate.runs:

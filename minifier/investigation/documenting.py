@@ -84,23 +84,25 @@ class Documenting(Generic[CandidateType]):
         """Find where in the pipeline the fault appears, with only the units on that it needs."""
         fails = branch.base.allowing(branch.only) if branch.only else branch.base
         folder = self._folder / "stages" / str(number)
-        if self.findings.layer.switch == BACKEND and branch.is_layer:
-            wrong = wrong_fake_kernels(self.oracle, branch.best, branch.base, folder)
-            self.findings.notes += [wrong] * bool(wrong)
-            return
         if branch.is_layer:
-            found = find_autograd_stage(self.oracle, branch.best, branch.base, folder)
-            if found is not None:
-                branch.stages, what = found
-                self.findings.notes.append(
-                    f"the values first differ in {branch.stages.stage}: {what}"
-                )
+            self._inside_layer(branch, folder)
             return
         branch.stages = find_stage(self.oracle, branch.best, fails, branch.off, folder)
         if branch.stages is None:
             self.findings.notes.append(
                 "the stages were not compared: with the culprit off it did not pass"
             )
+
+    def _inside_layer(self, branch: Branch[CandidateType], folder: Path) -> None:
+        """Find the stage of AOTAutograd at fault, or what the backend at fault was told wrongly."""
+        if self.findings.layer.switch == BACKEND:
+            wrong = wrong_fake_kernels(self.oracle, branch.best, branch.base, folder)
+            self.findings.notes += [wrong] * bool(wrong)
+            return
+        found = find_autograd_stage(self.oracle, branch.best, branch.base, folder)
+        if found is not None:
+            branch.stages, what = found
+            self.findings.notes.append(f"the values first differ in {branch.stages.stage}: {what}")
 
     def _repro(self, branch: Branch[CandidateType], path: Path) -> None:
         note = Reproduction(self.subject, self.oracle, self.log).write(branch, path)

@@ -213,7 +213,7 @@ class Investigation(Generic[CandidateType]):
         sure = self._certain_verdict(oracle, failure, branch.base)
         if sure.verdict.faults:
             branch.fault = sure.verdict.faults[0]
-            branch.uncertain = not sure.verdict.confirmed and sure.confidence > 0.0
+            branch.uncertain = sure.uncertain
             branch.alternatives = sure.verdict.alternatives() if sure.verdict.confirmed else ()
             if sure.rate.failed < sure.rate.runs:
                 self._minimise(branch)  # with as many repeats as needed
@@ -324,7 +324,7 @@ class Investigation(Generic[CandidateType]):
             others = [f.unit for f in verdict.faults if f.unit != fault.unit]
             base = self.findings.base.without(off=others)
             branch = Branch(fault.failure, base, self.findings.found.candidate, fault)
-            branch.uncertain = not verdict.confirmed and sure.confidence > 0.0
+            branch.uncertain = sure.uncertain
             self.findings.branches.append(branch)
             if self.minimising:
                 self._minimise(branch)

@@ -132,7 +132,7 @@ class _Observer:
                 self.found = self._of_forward(graph, values, outputs, self.expected)
             return outputs
 
-        return _boxed(forward)
+        return boxed(forward)
 
     def _of_forward(
         self, graph: fx.GraphModule, values: Values, outputs: Sequence[Any], expected: _Expected
@@ -157,7 +157,7 @@ class _Observer:
                 self.found = self._of_backward(self.joint, graph, given, outputs, self.expected)
             return outputs
 
-        return _boxed(backward)
+        return boxed(backward)
 
     def _of_backward(
         self,
@@ -344,7 +344,7 @@ def _plain(value: Any) -> Any:
     return value.detach().clone() if isinstance(value, torch.Tensor) else value
 
 
-def _boxed(function: Compiled) -> Compiled:
+def boxed(function: Compiled) -> Compiled:
     """Mark a function as taking its arguments in a list."""
     function._boxed_call = True  # type: ignore[attr-defined] # AOTAutograd's protocol
     return function

@@ -8,9 +8,27 @@ def replaced_besides(text: str, entered: bool) -> str:
 
     `entered` says that the script gives graphs directly to inductor.
     """
+    ahead = _COMPILES_AHEAD in text
+    keeping = _KEEPING if entered or ahead else ""
     artifacts = _ENTERING if entered else _SAVING if _SAVES in text else ""
-    return artifacts + (_AHEAD if _COMPILES_AHEAD in text else "")
+    return keeping + artifacts + (_AHEAD if ahead else "")
 
+
+_KEEPING = """
+    # what stands for compiled code is kept in this process; its place in the file system is marked
+    saved, made, restoring = {}, [], restore
+
+    def keep(path, call, folder=False):
+        saved[os.path.realpath(path)] = call
+        if not os.path.exists(path):
+            made.append(path)
+            os.makedirs(path) if folder else open(path, "x").close()
+
+    def restore():
+        restoring()
+        while made:
+            os.rmdir(path) if os.path.isdir(path := made.pop()) else os.remove(path)
+"""
 
 _ENTERING = """
     def entering(owner, name):
@@ -28,8 +46,6 @@ _ENTERING = """
             return Artifact(call) if name == "standalone_compile" else call
         replace(owner, name, enter)
 
-    saved, made = {}, []
-
     class Artifact:  # can be saved: a script may load what it has compiled
         def __init__(self, call):
             self.call = call
@@ -38,21 +54,12 @@ _ENTERING = """
             return self.call(*(args[0] if isinstance(args[0], list) else args))
 
         def save(self, *, path, format="binary"):
-            saved[os.path.realpath(path)] = self
-            if not os.path.exists(path):
-                made.append(path)
-                os.makedirs(path) if format == "unpacked" else open(path, "x").close()
+            keep(path, self, format == "unpacked")
 
     def load(*, path, **options):
         return saved.get(os.path.realpath(path)) or loading(path=path, **options)
 
-    loading, restoring = torch._inductor.CompiledArtifact.load, restore
-
-    def restore():
-        restoring()
-        while made:
-            os.rmdir(path) if os.path.isdir(path := made.pop()) else os.remove(path)
-
+    loading = torch._inductor.CompiledArtifact.load
     replace(torch._inductor.CompiledArtifact, "load", load)
     entering(importlib.import_module("torch._inductor.compile_fx"), "compile_fx")
     entering(torch._inductor, "compile")
@@ -81,8 +88,6 @@ _COMPILES_AHEAD = ".aot_compile("
 """Part of the text of a script that compiles a function ahead of time."""
 _AHEAD = """
     # a function that is compiled ahead of time is compiled when it is called
-    functions, files, before_files = {}, [], restore
-
     class Function:
         def __init__(self, call):
             self.call = call
@@ -91,23 +96,15 @@ _AHEAD = """
             return self.call(*args, **kwargs)
 
         def save_compiled_function(self, path, external_data=None):
-            functions[os.path.realpath(path)] = self
-            if not os.path.exists(path):
-                files.append(path)
-                open(path, "x").close()
+            keep(path, self)
 
     def compile_when_called(model, inputs, hooks, backend, dynamic=None):
         return Function(torch.compile(model, backend=backend, fullgraph=True, dynamic=dynamic))
 
     def loading_function(load):
         return lambda file, **options: (
-            functions.get(os.path.realpath(str(getattr(file, "name", "")))) or load(file, **options)
+            saved.get(os.path.realpath(str(getattr(file, "name", "")))) or load(file, **options)
         )
-
-    def restore():
-        before_files()
-        while files:
-            os.remove(files.pop())
 
     ahead = importlib.import_module("torch._dynamo.aot_compile")
     replace(ahead, "aot_compile_fullgraph", compile_when_called)

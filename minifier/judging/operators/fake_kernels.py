@@ -9,7 +9,6 @@ backend seems to be at fault. Custom operators are checked by `custom_operators`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -21,6 +20,7 @@ from torch._ops import OpOverload
 
 from tcdebug.minifier.cases.case import Case, tensors_of
 from tcdebug.minifier.cases.source import load
+from tcdebug.minifier.judging.autograd_stages import boxed
 from tcdebug.minifier.judging.replay import fresh_capture, run
 
 
@@ -30,47 +30,34 @@ def wrong_fake_kernels(case: Case, filename: str) -> list[str]:
     The case runs compiled by AOTAutograd with the decompositions of inductor, and its graphs run in
     plain torch. Tensors of dynamic size are not compared. Raises what the case raises.
     """
-    comparison = _FakeComparison()
-    module = load(case, filename)
+    found: dict[str, str] = {}
+
+    def compiled(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Any]:
+        return boxed(lambda arguments: _ComparedRun(graph, found).run(*arguments))
+
     backend = aot_autograd(
-        fw_compiler=comparison.compiled,
-        bw_compiler=comparison.compiled,
-        inference_compiler=comparison.compiled,
+        fw_compiler=compiled,
+        bw_compiler=compiled,
+        inference_compiler=compiled,
         partition_fn=min_cut_rematerialization_partition,
         decompositions=select_decomp_table(),
         keep_inference_input_mutations=True,
     )
     with fresh_capture():
-        run(torch.compile(module, backend=backend), case, mark=True)
-    return list(comparison.found.values())
-
-
-@dataclass(frozen=True)
-class _FakeComparison:
-    """Compares results with what was traced. `found` has the first difference by operator."""
-
-    found: dict[str, str] = field(default_factory=dict)
-
-    def compiled(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        """Return a function that runs a graph of AOTAutograd, in AOTAutograd's protocol."""
-
-        def call(arguments: list[Any]) -> Any:
-            return _ComparedRun(graph, self).run(*arguments)
-
-        call._boxed_call = True  # type: ignore[attr-defined] # AOTAutograd's protocol
-        return call
+        run(torch.compile(load(case, filename), backend=backend), case, mark=True)
+    return list(found.values())
 
 
 class _ComparedRun(fx.Interpreter):
     """Runs a graph and compares the result of each operator with its traced value.
 
-    A difference is attributed to the first operator that has it. The operators that read its result
-    were traced with other arguments.
+    `found` gets the first difference by operator. A difference is attributed to the first operator
+    that has it. The operators that read its result were traced with other arguments.
     """
 
-    def __init__(self, graph: fx.GraphModule, comparison: _FakeComparison) -> None:
+    def __init__(self, graph: fx.GraphModule, found: dict[str, str]) -> None:
         super().__init__(graph)
-        self.comparison = comparison
+        self.found = found
         self.differing: set[fx.Node] = set()
 
     def run_node(self, n: fx.Node) -> Any:
@@ -80,7 +67,7 @@ class _ComparedRun(fx.Interpreter):
         if what:
             if isinstance(n.target, OpOverload) and self.differing.isdisjoint(n.all_input_nodes):
                 text = f"the fake kernel of {n.target}, which backends trust, is wrong: {what}"
-                self.comparison.found.setdefault(str(n.target), text)
+                self.found.setdefault(str(n.target), text)
             self.differing.add(n)
         return result
 

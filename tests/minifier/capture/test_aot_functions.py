@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from repro_scripts import set_up_of
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
@@ -17,7 +17,6 @@ from tcdebug.minifier.capture.exports import in_eager, packages_replaced
 from tcdebug.minifier.capture.identity import compile_is_identity
 from tcdebug.minifier.capture.recorder import Recorder
 from tcdebug.minifier.capture.watching.watcher import Watcher
-from tcdebug.minifier.repros.script_setup import Script, script_setup
 from tcdebug.minifier.sessions.off import switched
 from tcdebug.minifier.targets.interception import compile_patched
 
@@ -99,11 +98,7 @@ def test_a_function_is_compiled_ahead_of_time_without_caches_of_graphs(
 def test_a_setup_stops_at_a_graph_that_was_compiled_ahead_of_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TCDEBUG_SESSION", "1")  # as the set-up itself does
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.chdir(tmp_path)
-    script = tmp_path / "script.py"
-    script.write_text(
+    text = (
         "import torch\n"
         "x = torch.ones(2)\n"
         "made = torch.compile(lambda x: x + 1, fullgraph=True).aot_compile(((x,), {}))\n"
@@ -112,9 +107,7 @@ def test_a_setup_stops_at_a_graph_that_was_compiled_ahead_of_time(
         "    torch.compiler.load_compiled_function(file)(x)\n"
         "raise AssertionError\n"
     )
-    setup = script_setup(Script(str(script)), 0, tmp_path)
+    names = set_up_of(text, 0, tmp_path, monkeypatch)
     reached: list[bool] = []
-    names: dict[str, Any] = {"__file__": str(tmp_path / "repro.py"), "CALL": {"backend": None}}
-    exec("import importlib, os, sys\nimport torch\n" + setup, names)  # as in a repro
     names["set_up"](lambda: reached.append((tmp_path / "saved").exists()))
     assert reached == [False]  # what stood for it is removed

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch._inductor.compile_fx
+from repro_scripts import set_up_of
 from torch import fx
 
 from tcdebug.compiler.events.log import EventLog
@@ -18,7 +19,6 @@ from tcdebug.minifier.capture.entries import EntryCall, as_it_is, entries_replac
 from tcdebug.minifier.capture.layers_off import layers_off
 from tcdebug.minifier.capture.recorder import Recorder
 from tcdebug.minifier.cases.case import Case
-from tcdebug.minifier.repros.script_setup import Script, script_setup
 from tcdebug.minifier.sessions.off import switched
 from tcdebug.minifier.targets import inductor
 from tcdebug.minifier.targets.backends import Backend
@@ -120,11 +120,7 @@ def test_a_graph_is_judged_when_it_is_called(graph: fx.GraphModule) -> None:
 def test_a_setup_stops_at_a_graph_that_was_given_to_inductor(
     tmp_path: Path, graph: fx.GraphModule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TCDEBUG_SESSION", "1")  # as the set-up itself does
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.chdir(tmp_path)
-    script = tmp_path / "script.py"
-    script.write_text(
+    text = (
         "import torch\n"
         "from torch import fx\n"
         "from torch._inductor.compile_fx import compile_fx\n"
@@ -133,10 +129,8 @@ def test_a_setup_stops_at_a_graph_that_was_given_to_inductor(
         "compile_fx(graph, [torch.ones(2)], config_patches={})(torch.ones(2))\n"
         "raise AssertionError\n"
     )
-    setup = script_setup(Script(str(script)), 1, tmp_path, entered=True)
+    names = set_up_of(text, 1, tmp_path, monkeypatch, entered=True)
     reached: list[str] = []
-    names: dict[str, Any] = {"__file__": str(tmp_path / "repro.py"), "CALL": {"backend": None}}
-    exec("import importlib, os, sys\nimport torch\n" + setup, names)  # as in a repro
     before = torch._inductor.compile_fx.compile_fx
     names["set_up"](lambda: reached.append("graph"))
     assert reached == ["graph"]
@@ -179,11 +173,7 @@ def test_an_artifact_of_an_earlier_run_stays_as_it_is(
 def test_a_setup_continues_past_an_artifact_that_the_script_saves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TCDEBUG_SESSION", "1")  # as the set-up itself does
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.chdir(tmp_path)
-    script = tmp_path / "script.py"
-    script.write_text(
+    text = (
         "import torch\n"
         "from torch import fx\n"
         "made = torch._inductor.standalone_compile(\n"
@@ -193,10 +183,8 @@ def test_a_setup_continues_past_an_artifact_that_the_script_saves(
         "torch._inductor.CompiledArtifact.load(path='saved', format='unpacked')(torch.ones(2))\n"
         "raise AssertionError\n"
     )
-    setup = script_setup(Script(str(script)), 0, tmp_path, entered=True)
+    names = set_up_of(text, 0, tmp_path, monkeypatch, entered=True)
     reached: list[bool] = []
-    names: dict[str, Any] = {"__file__": str(tmp_path / "repro.py"), "CALL": {"backend": None}}
-    exec("import importlib, os, sys\nimport torch\n" + setup, names)  # as in a repro
     before = torch._inductor.CompiledArtifact.load
     names["set_up"](lambda: reached.append((tmp_path / "saved").exists()))
     assert reached == [False]  # what stood for it is removed
@@ -230,17 +218,11 @@ def test_a_backend_that_saves_its_artifacts_runs_with_units_off(
 def test_a_repro_runs_a_backend_that_saves_its_artifacts_without_caches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TCDEBUG_SESSION", "1")  # as the set-up itself does
-    monkeypatch.setattr(sys, "path", [*sys.path])
     for cls, name in (("CacheCompiledArtifact", "save"), ("CompiledArtifact", "load")):
         artifact = getattr(sys.modules["torch._inductor.standalone_compile"], cls)
         monkeypatch.setattr(artifact, name, getattr(artifact, name))
-    monkeypatch.chdir(tmp_path)
-    script = tmp_path / "script.py"
-    script.write_text(SAVES + "torch.compile(lambda x: x + 1, backend=saves)(torch.ones(2))\n")
-    setup = script_setup(Script(str(script)), 0, tmp_path)
-    names: dict[str, Any] = {"__file__": str(tmp_path / "repro.py"), "CALL": {"backend": None}}
-    exec("import importlib, os, sys\nimport torch\n" + setup, names)  # as in a repro
+    text = SAVES + "torch.compile(lambda x: x + 1, backend=saves)(torch.ones(2))\n"
+    names = set_up_of(text, 0, tmp_path, monkeypatch)
     results: list[float] = []
 
     def judge() -> None:

@@ -8,7 +8,17 @@ from pathlib import Path
 import pytest
 import torch
 from captured import captured
-from repro_scripts import EAGER, WRONG, checkpointed, namespace_of, seeded, written
+from repro_scripts import (
+    CRASH,
+    EAGER,
+    EXCEPTION,
+    PLANT,
+    WRONG,
+    checkpointed,
+    namespace_of,
+    seeded,
+    written,
+)  # fmt: skip
 
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.repros.repro import Repro, write
@@ -22,27 +32,15 @@ from tcdebug.minifier.repros.verify import (
     verify_switched,
 )
 
-EXCEPTION = Outcome(Kind.EXCEPTION, "compile", "compile | KeyError", "KeyError: 'tanh'")
 ELSEWHERE = Outcome(
     Kind.EXCEPTION,
     "compile",
     "compile | KeyError | cases/outcome.py:normalised | <name>",
     "KeyError: 'tanh'",
 )
-CRASH = Outcome(Kind.CRASH, "forward", "forward | SIGSEGV")
 ENDED = Outcome(Kind.CRASH, "compile", "compile | ended")
 ENDLESS = Outcome(Kind.HANG, "forward", "forward | hang", "a kernel does not end", endless=True)
 HANG = Outcome(Kind.HANG, "compile", "compile | hang")
-
-PLANT = """
-def planted(module, inputs):
-    {body}
-
-
-def set_up(then):
-    torch._dynamo.register_backend(planted)
-    then()
-"""
 
 
 def planted_repro(folder: Path, outcome: Outcome, body: str) -> Path:

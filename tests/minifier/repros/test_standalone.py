@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from captured import captured
+from repro_scripts import CRASH, EXCEPTION, PLANT
 
 from tcdebug.minifier.cases import outcome
 from tcdebug.minifier.cases.outcome import Kind, Outcome
@@ -28,17 +29,6 @@ WRONG = Outcome(Kind.WRONG, "forward", "forward | wrong value", "output 0: 3 of 
 SLOW = Outcome(Kind.SLOW, "forward", "forward | slow")
 STRIDES = Outcome(Kind.WRONG, "forward", "forward | wrong strides")
 NONFINITE = Outcome(Kind.WRONG, "forward", "forward | wrong nonfinite", drew=True)
-EXCEPTION = Outcome(Kind.EXCEPTION, "compile", "compile | KeyError", "KeyError: 'tanh'")
-CRASH = Outcome(Kind.CRASH, "forward", "forward | SIGSEGV")
-PLANT = """
-def planted(module, inputs):
-    {body}
-
-
-def set_up(then):
-    torch._dynamo.register_backend(planted)
-    then()
-"""
 WITHOUT_TCDEBUG = """
 import runpy, sys
 sys.modules["tcdebug"] = None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
@@ -14,9 +16,40 @@ from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.reduction.details.simplify_inputs import SimplifyInputs
 from tcdebug.minifier.repros.repro import Repro, write
+from tcdebug.minifier.repros.script_setup import Script, script_setup
 
 WRONG = Outcome(Kind.WRONG, "forward", "forward | wrong value", "output 0: 1 of 2 out of tolerance")
+EXCEPTION = Outcome(Kind.EXCEPTION, "compile", "compile | KeyError", "KeyError: 'tanh'")
+CRASH = Outcome(Kind.CRASH, "forward", "forward | SIGSEGV")
 EAGER = {"backend": "aot_eager"}
+PLANT = """
+def planted(module, inputs):
+    {body}
+
+
+def set_up(then):
+    torch._dynamo.register_backend(planted)
+    then()
+"""
+"""The set-up of a repro with a backend that has a given body."""
+
+
+def set_up_of(
+    text: str, ordinal: int, folder: Path, patch: pytest.MonkeyPatch, *, entered: bool = False
+) -> dict[str, Any]:
+    """Return what the set-up of a repro defines, for a script with this text in the folder.
+
+    The set-up stops at the graph with this ordinal. It will run in the folder.
+    """
+    patch.setenv("TCDEBUG_SESSION", "1")  # as the set-up itself does
+    patch.setattr(sys, "path", [*sys.path])
+    patch.chdir(folder)
+    script = folder / "script.py"
+    script.write_text(text)
+    setup = script_setup(Script(str(script)), ordinal, folder, entered=entered)
+    names: dict[str, Any] = {"__file__": str(folder / "repro.py"), "CALL": {"backend": None}}
+    exec("import importlib, os, sys\nimport torch\n" + setup, names)  # as in a repro
+    return names
 
 
 def seeded(case: Case) -> Case:
