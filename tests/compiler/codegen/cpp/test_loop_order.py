@@ -11,7 +11,7 @@ import torch
 from cpp_kernels import kernels
 from judge import assert_as_eager, compiled
 
-PLANES = torch.randn(9, 10, 12, 11).permute(3, 2, 1, 0)
+PLANES = torch.randn(9, 10, 12, 11, generator=torch.Generator().manual_seed(0)).permute(3, 2, 1, 0)
 STRIDED: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
     "transposed, first axes": (lambda x: x.amax((0, 1)), PLANES),
     "transposed, axes apart": (lambda x: x.logsumexp((0, 2)), PLANES),

@@ -132,7 +132,7 @@ def test_a_choice_by_an_invariant_keeps_every_bit(dtype: torch.dtype) -> None:
     assert_as_eager(compiled(function), function, [x, row], exact=True)
 
 
-PLACES = torch.randint(-300, 300, (64, 200))
+PLACES = torch.randint(-300, 300, (64, 200), generator=torch.Generator().manual_seed(0))
 GATHERS: dict[str, tuple[Callable[..., Any], bool]] = {
     "alone": (lambda x, i: x[i], False),
     "scaled": (lambda x, i: x[i] * 2 + 1, False),
@@ -213,7 +213,7 @@ def test_loops_over_bools_in_memory_are_vectorized(tmp_path: Path, name: str) ->
     assert_as_eager(compiled(MASKED[name]), MASKED[name], inputs)
 
 
-NUMBERS = torch.randn(64, 300) * 10
+NUMBERS = torch.randn(64, 300, generator=torch.Generator().manual_seed(0)) * 10
 OPERATIONS: dict[str, tuple[Callable[..., Any], torch.dtype]] = {
     "sine and cosine": (lambda x: x.sin() * x.cos(), torch.float32),
     "sine and cosine of doubles": (lambda x: x.sin() * x.cos(), torch.float64),
@@ -279,7 +279,8 @@ SCANS: dict[str, tuple[Callable[..., Any], torch.dtype]] = {
     ),
     "of bfloat16": (lambda x: F.gelu((x.tanh() + x).cumsum(1)) + x, torch.bfloat16),
     "products": (lambda x: (x.tanh() * 0.1 + 1).cumprod(1), torch.float32),
-    "positions": (lambda x: x.sin().cummax(1), torch.float32),
+    # An exact function: where two values differ by rounding, eager finds the maximum elsewhere.
+    "positions": (lambda x: torch.fmod(x, 0.7).cummax(1), torch.float32),
     "of columns": (lambda x: x.tanh().cumsum(0), torch.float32),
     "of planes": (lambda x: x.view(8, 8, 300).exp().cumsum(2), torch.float32),
 }
