@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from tcdebug.compiler.ir.arithmetic.index import Index
 from tcdebug.compiler.ir.expr import Call, Constant, Expr, IndexValue, Number
-from tcdebug.compiler.ir.index import Index
 from tcdebug.compiler.ir.operations import result_dtype
 
 

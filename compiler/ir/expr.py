@@ -15,7 +15,8 @@ from typing import TypeVar
 
 import torch
 
-from tcdebug.compiler.ir.index import ZERO, Atom, Axis, Index, Symbol, to_index
+from tcdebug.compiler.ir.arithmetic.index import Atom, Axis, Index, Symbol, to_index
+from tcdebug.compiler.ir.arithmetic.polynomial import Bounds
 
 Number = bool | int | float
 Value = TypeVar("Value")
@@ -175,8 +176,8 @@ class Indirect(Atom):
     def symbols(self) -> frozenset[Symbol]:
         return self.expr.symbols | self.size.symbols
 
-    def bounds(self) -> tuple[Index | None, Index | None]:
-        return ZERO, self.size - 1
+    def bounds(self) -> Bounds[Atom]:
+        return {}, (self.size - 1).terms
 
     def mentions(self, atoms: Container[Atom]) -> bool:
         return True  # conservative: the expression may mention them

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch.fx.node import map_aggregate
 
+from tcdebug.compiler.ir.arithmetic.index import ZERO, Axis, Index, Symbol, product
 from tcdebug.compiler.ir.expr import Expr, IndexValue, Load, Parameter, walk
-from tcdebug.compiler.ir.index import ZERO, Axis, Index, Symbol, product
 
 
 @dataclass(frozen=True)

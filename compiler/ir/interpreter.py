@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from tcdebug.compiler.ir.arithmetic.index import Atom, Axis, Index, Quotient, Remainder, Symbol
+from tcdebug.compiler.ir.arithmetic.order import Extremum
 from tcdebug.compiler.ir.expr import (
     Call,
     Constant,
@@ -34,7 +36,6 @@ from tcdebug.compiler.ir.graph import (
     map_arguments,
     written,
 )
-from tcdebug.compiler.ir.index import Atom, Axis, Extremum, Index, Quotient, Remainder, Symbol
 from tcdebug.compiler.ir.operations import POLYNOMIALS, gives_place
 from tcdebug.compiler.operators.philox import philox
 

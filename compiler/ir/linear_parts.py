@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
+from tcdebug.compiler.ir.arithmetic.index import Axis, Index, to_index
 from tcdebug.compiler.ir.expr import Call, Constant, Expr, IndexValue
-from tcdebug.compiler.ir.index import Axis, Index, to_index
 
 MANY = 8
 """The most parts that are counted."""

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from tcdebug.compiler.ir import index as index_module
+from tcdebug.compiler.ir.arithmetic.index import Axis, Index, IndexLike, Symbol, to_index
+from tcdebug.compiler.ir.arithmetic.order import extremum
 from tcdebug.compiler.ir.build import call
 from tcdebug.compiler.ir.expr import (
     Call,
@@ -35,7 +36,6 @@ from tcdebug.compiler.ir.graph import (
     Scan,
     Scatter,
 )
-from tcdebug.compiler.ir.index import Axis, Index, IndexLike, Symbol, to_index
 from tcdebug.compiler.ir.operations import OPERATIONS, SCANS
 from tcdebug.compiler.ir.printer import DTYPE_NAMES
 
@@ -48,7 +48,7 @@ def _indices(values: Sequence[IndexLike]) -> tuple[Index, ...]:
 
 def _extremum(kind: str) -> Callable[[IndexLike, IndexLike], Index]:
     def build(left: IndexLike, right: IndexLike) -> Index:
-        return index_module.extremum(kind, to_index(left), to_index(right))
+        return extremum(kind, to_index(left), to_index(right))
 
     return build
 

@@ -18,6 +18,8 @@ from typing import Any
 
 import torch
 
+from tcdebug.compiler.ir.arithmetic.index import Axis, Index, Symbol
+from tcdebug.compiler.ir.arithmetic.index_text import IndexText, render
 from tcdebug.compiler.ir.expr import (
     Call,
     Constant,
@@ -44,8 +46,6 @@ from tcdebug.compiler.ir.graph import (
     Scan,
     Scatter,
 )
-from tcdebug.compiler.ir.index import Axis, Index, Symbol
-from tcdebug.compiler.ir.index_text import IndexText, render
 from tcdebug.compiler.ir.operations import OPERATIONS
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import torch
 
+from tcdebug.compiler.ir.arithmetic.index import Index, Symbol, product
 from tcdebug.compiler.ir.expr import (
     Call,
     Expr,
@@ -31,7 +32,6 @@ from tcdebug.compiler.ir.graph import (
     extern_refs,
     written,
 )
-from tcdebug.compiler.ir.index import Index, Symbol, product
 from tcdebug.compiler.ir.operations import (
     REDUCTIONS,
     SCANS,

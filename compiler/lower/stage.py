@@ -14,6 +14,7 @@ from tcdebug.compiler import seams
 from tcdebug.compiler.devices import DEVICES
 from tcdebug.compiler.errors.exceptions import CompileError
 from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.ir.arithmetic.index import Index, Symbol, to_index
 from tcdebug.compiler.ir.graph import (
     Buffer,
     Extern,
@@ -26,7 +27,6 @@ from tcdebug.compiler.ir.graph import (
     Ref,
     without_dead_nodes,
 )
-from tcdebug.compiler.ir.index import Index, Symbol, to_index
 from tcdebug.compiler.ir.operations import STORABLE, UnsupportedOperands
 from tcdebug.compiler.ir.user_lines import innermost_line
 from tcdebug.compiler.lower.effects import (

@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tcdebug.compiler.ir.expr import loads
-from tcdebug.compiler.ir.graph import LoopNode, Pointwise
-from tcdebug.compiler.ir.index import (
+from tcdebug.compiler.ir.arithmetic.index import (
     ONE,
     ZERO,
     Atom,
@@ -22,6 +20,8 @@ from tcdebug.compiler.ir.index import (
     product,
     to_index,
 )
+from tcdebug.compiler.ir.expr import loads
+from tcdebug.compiler.ir.graph import LoopNode, Pointwise
 
 AxisMap = dict[Axis, Index]
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import torch
 
+from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
 from tcdebug.compiler.ir.expr import Call, Expr, Load, walk
 from tcdebug.compiler.ir.graph import Buffer
 from tcdebug.compiler.ir.representable import ROUND
-from tcdebug.compiler.ir.size_estimate import estimate
 
 HEAVY = frozenset(
     (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 
+from tcdebug.compiler.ir.arithmetic.index import Symbol
 from tcdebug.compiler.ir.graph import (
     Extern,
     Graph,
@@ -12,7 +13,6 @@ from tcdebug.compiler.ir.graph import (
     symbols_of,
     written,
 )
-from tcdebug.compiler.ir.index import Symbol
 from tcdebug.compiler.schedule.kernel import Schedule
 
 

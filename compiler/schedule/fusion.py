@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from itertools import count
 
 from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.ir.arithmetic.index import Axis, Index, product
+from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
 from tcdebug.compiler.ir.expr import Load, loads
 from tcdebug.compiler.ir.graph import (
     Buffer,
@@ -27,8 +29,6 @@ from tcdebug.compiler.ir.graph import (
     reads,
     written,
 )
-from tcdebug.compiler.ir.index import Axis, Index, product
-from tcdebug.compiler.ir.size_estimate import estimate
 from tcdebug.compiler.schedule.align import Loops, align, loops_of
 from tcdebug.compiler.schedule.cost import LONGEST_TRANSPOSED_ROW, bytes_of
 from tcdebug.compiler.schedule.dependencies import Dependencies

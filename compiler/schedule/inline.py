@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.ir.arithmetic.index import Atom, Index, product, to_index
+from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
 from tcdebug.compiler.ir.expr import (
     Expr,
     IndexValue,
@@ -35,9 +37,7 @@ from tcdebug.compiler.ir.graph import (
     without_dead_nodes,
     written,
 )
-from tcdebug.compiler.ir.index import Atom, Index, product, to_index
 from tcdebug.compiler.ir.linear_parts import linear_parts
-from tcdebug.compiler.ir.size_estimate import estimate
 from tcdebug.compiler.schedule.cost import arithmetic, load_count
 
 UNIT = "fuse.inline"

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from tcdebug.compiler.ir.arithmetic.index import Axis
 from tcdebug.compiler.ir.graph import Extern, Graph, LoopNode, elements_read
-from tcdebug.compiler.ir.index import Axis
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ from dataclasses import replace
 import torch
 
 from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.ir.arithmetic.index import ZERO, Atom, Index, product, to_index
+from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
 from tcdebug.compiler.ir.build import call, constant, index_value
 from tcdebug.compiler.ir.expr import Expr, Guarded, Indirect, Load, indices, walk
 from tcdebug.compiler.ir.graph import Buffer, Graph, Node, Reduction
-from tcdebug.compiler.ir.index import ZERO, Atom, Index, product, to_index
 from tcdebug.compiler.ir.operations import FLOATS, INTEGERS
-from tcdebug.compiler.ir.size_estimate import estimate
 from tcdebug.compiler.schedule.split import reads_across
 
 UNIT = "fuse.place_by_value"

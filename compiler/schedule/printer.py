@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tcdebug.compiler.ir.index import Axis
+from tcdebug.compiler.ir.arithmetic.index import Axis
 from tcdebug.compiler.ir.printer import print_loop, print_node
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 

@@ -17,6 +17,8 @@ from dataclasses import replace
 import torch
 
 from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.ir.arithmetic.index import Atom, Axis, Index, product, to_index
+from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
 from tcdebug.compiler.ir.build import call, constant, index_value
 from tcdebug.compiler.ir.expr import Guarded, Load, loads
 from tcdebug.compiler.ir.graph import (
@@ -27,9 +29,7 @@ from tcdebug.compiler.ir.graph import (
     Reduction,
     contiguous_strides,
 )
-from tcdebug.compiler.ir.index import Atom, Axis, Index, product, to_index
 from tcdebug.compiler.ir.operations import neutral
-from tcdebug.compiler.ir.size_estimate import estimate
 from tcdebug.compiler.schedule.cost import itemsize
 
 UNIT = "fuse.split_reduction"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tcdebug.compiler.ir.arithmetic.index import product
 from tcdebug.compiler.ir.expr import Call, loads
 from tcdebug.compiler.ir.graph import LoopNode, Reduction, memory_of, reads, written
-from tcdebug.compiler.ir.index import product
 from tcdebug.compiler.ir.verifier import InvalidGraph
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 

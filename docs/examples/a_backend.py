@@ -23,10 +23,10 @@ from tcdebug.compiler.codegen.kernels.flatten import flatten
 from tcdebug.compiler.codegen.wrapper.launches import Launch
 from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.ir.arithmetic.index import product
+from tcdebug.compiler.ir.arithmetic.index_text import render
 from tcdebug.compiler.ir.expr import Call, Constant, Expr, IndexValue, Load
 from tcdebug.compiler.ir.graph import Buffer, LoopNode, Pointwise
-from tcdebug.compiler.ir.index import product
-from tcdebug.compiler.ir.index_text import render
 from tcdebug.compiler.schedule.kernel import Kernel
 from tcdebug.compiler.stages.stage import Stages
 

@@ -13,7 +13,7 @@ import torch
 
 from tcdebug.compiler.codegen.cpp.text import TYPES, integer
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
-from tcdebug.compiler.ir.index import Axis, product
+from tcdebug.compiler.ir.arithmetic.index import Axis, product
 from tcdebug.compiler.ir.operations import FLOATS, SCANS, gives_place, neutral
 
 CHUNK = 1024

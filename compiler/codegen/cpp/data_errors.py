@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from tcdebug.compiler.codegen.cpp.text import CHECKED
 from tcdebug.compiler.codegen.kernels.flatten import FlatNode
+from tcdebug.compiler.ir.arithmetic.index import Axis
 from tcdebug.compiler.ir.expr import Call, Constant, Expr, Indirect, indices, loads, walk
-from tcdebug.compiler.ir.index import Axis
 from tcdebug.compiler.ir.operations import INTEGERS
 
 

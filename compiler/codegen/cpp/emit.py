@@ -11,6 +11,9 @@ from tcdebug.compiler.codegen.cpp.block import Block
 from tcdebug.compiler.codegen.cpp.text import TYPES, CppIndex, cast, element, literal, operation
 from tcdebug.compiler.codegen.kernels.flatten import FlatNode
 from tcdebug.compiler.codegen.kernels.half_values import as_float, rounds
+from tcdebug.compiler.ir.arithmetic.index import Axis, Index
+from tcdebug.compiler.ir.arithmetic.index_text import render
+from tcdebug.compiler.ir.arithmetic.order import is_positive
 from tcdebug.compiler.ir.expr import (
     Call,
     Constant,
@@ -23,8 +26,6 @@ from tcdebug.compiler.ir.expr import (
     compute_in_order,
     indices,
 )
-from tcdebug.compiler.ir.index import Axis, Index, is_positive
-from tcdebug.compiler.ir.index_text import render
 
 
 @dataclass(frozen=True)

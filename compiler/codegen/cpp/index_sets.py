@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from tcdebug.compiler.codegen.kernels.flatten import FlatNode
+from tcdebug.compiler.ir.arithmetic.index import Atom, Axis, Index, to_index
 from tcdebug.compiler.ir.expr import (
     Call,
     Constant,
@@ -26,7 +27,6 @@ from tcdebug.compiler.ir.expr import (
     rewrite,
     walk,
 )
-from tcdebug.compiler.ir.index import Atom, Axis, Index, to_index
 from tcdebug.compiler.ir.linear_parts import Changes, Linear, linear, truth
 
 SHORTEST = 64

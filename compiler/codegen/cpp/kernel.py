@@ -32,8 +32,8 @@ from tcdebug.compiler.codegen.cpp.variants import KernelVariant
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel
 from tcdebug.compiler.codegen.kernels.half_values import HALVES
 from tcdebug.compiler.codegen.kernels.sweeps import segments
+from tcdebug.compiler.ir.arithmetic.index import Axis
 from tcdebug.compiler.ir.expr import IndexValue, walk
-from tcdebug.compiler.ir.index import Axis
 
 SLOTS = 64
 """Pieces of a split reduction. The number is fixed, so that sums do not depend on the number of

@@ -8,8 +8,8 @@ from tcdebug.compiler.codegen.cpp.accumulator import CppAccumulator
 from tcdebug.compiler.codegen.cpp.emit import CppEmitter
 from tcdebug.compiler.codegen.cpp.text import TYPES
 from tcdebug.compiler.codegen.kernels.flatten import FlatNode
-from tcdebug.compiler.ir.index import Axis
-from tcdebug.compiler.ir.size_estimate import estimate
+from tcdebug.compiler.ir.arithmetic.index import Axis
+from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
 
 LANES = 64
 """Outer points that column mode processes together."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from tcdebug.compiler.ir.arithmetic.index import Axis, Index
+from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
 from tcdebug.compiler.ir.expr import loads
 from tcdebug.compiler.ir.graph import Buffer, Pointwise, Scatter
-from tcdebug.compiler.ir.index import Axis, Index
 from tcdebug.compiler.ir.operations import SCANS, gives_place
-from tcdebug.compiler.ir.size_estimate import estimate
 from tcdebug.compiler.schedule.kernel import Kernel
 
 

@@ -10,8 +10,8 @@ from tcdebug.compiler.codegen.cpp.text import TYPES, index_text, loop
 from tcdebug.compiler.codegen.cpp.transposed_loads import BlockedAxis, block_start
 from tcdebug.compiler.codegen.kernels.flatten import FlatNode
 from tcdebug.compiler.codegen.kernels.sweeps import reads_of
+from tcdebug.compiler.ir.arithmetic.index import to_index
 from tcdebug.compiler.ir.expr import Load
-from tcdebug.compiler.ir.index import to_index
 from tcdebug.compiler.schedule.cost import arithmetic
 
 PIECE = 256

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel
-from tcdebug.compiler.ir.index import Axis
+from tcdebug.compiler.ir.arithmetic.index import Axis
 
 PIECE = 256
 """Points per piece of the innermost axis, if threads can share only that axis."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from math import gcd
 
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, runs_on
+from tcdebug.compiler.ir.arithmetic.index import Axis, Index
 from tcdebug.compiler.ir.expr import Guarded, IndexValue, Indirect, Load, walk
-from tcdebug.compiler.ir.index import Axis, Index
 from tcdebug.compiler.ir.operations import gives_place
 
 LONGEST = 32

@@ -27,8 +27,8 @@ from tcdebug.compiler.codegen.cpp.variants import (
 )
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode, row_major
 from tcdebug.compiler.codegen.kernels.sweeps import Segment, of_other_sweeps, segments
+from tcdebug.compiler.ir.arithmetic.index import Axis, to_index
 from tcdebug.compiler.ir.expr import walk
-from tcdebug.compiler.ir.index import Axis, to_index
 
 
 class SweepWriter:

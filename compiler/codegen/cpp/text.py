@@ -8,9 +8,10 @@ import torch
 
 from tcdebug.compiler.codegen.kernels.half_values import NARROW, rounds
 from tcdebug.compiler.codegen.kernels.truncating_text import TruncatingText
+from tcdebug.compiler.ir.arithmetic.index import Atom, Axis, Index, Quotient, Remainder
+from tcdebug.compiler.ir.arithmetic.index_text import render
+from tcdebug.compiler.ir.arithmetic.order import Extremum
 from tcdebug.compiler.ir.expr import Call, Constant, Indirect
-from tcdebug.compiler.ir.index import Atom, Axis, Extremum, Index, Quotient, Remainder
-from tcdebug.compiler.ir.index_text import render
 from tcdebug.compiler.ir.operations import FLOATS, INTEGERS, POLYNOMIALS
 
 TYPES: dict[torch.dtype, str] = {

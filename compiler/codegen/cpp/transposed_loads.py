@@ -17,8 +17,8 @@ import torch
 
 from tcdebug.compiler.codegen.cpp.text import index_text, loop
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
+from tcdebug.compiler.ir.arithmetic.index import Atom, Axis, Index, to_index
 from tcdebug.compiler.ir.expr import Expr, Guarded, Indirect, Load, rewrite
-from tcdebug.compiler.ir.index import Atom, Axis, Index, to_index
 from tcdebug.compiler.schedule.cost import LONGEST_TRANSPOSED_ROW
 
 ROWS = 16

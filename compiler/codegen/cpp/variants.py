@@ -14,10 +14,10 @@ from tcdebug.compiler.codegen.cpp.transposed_loads import (
 )
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
 from tcdebug.compiler.codegen.kernels.sweeps import reads_of, segments
+from tcdebug.compiler.ir.arithmetic.index import Axis, Index, product
+from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
 from tcdebug.compiler.ir.expr import Load, walk
-from tcdebug.compiler.ir.index import Axis, Index, product
 from tcdebug.compiler.ir.operations import gives_place
-from tcdebug.compiler.ir.size_estimate import estimate
 from tcdebug.compiler.schedule.cost import LONGEST_TRANSPOSED_ROW, arithmetic
 
 SCRATCH = 1 << 13

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from tcdebug.compiler.ir.arithmetic.index import ZERO, Atom, Axis, Index, to_index
 from tcdebug.compiler.ir.expr import Expr, IndexValue, Indirect, Load, indices, rewrite, walk
 from tcdebug.compiler.ir.graph import Buffer, Origin, Pointwise, Reduction, Scatter
-from tcdebug.compiler.ir.index import ZERO, Atom, Axis, Index, to_index
 from tcdebug.compiler.ir.operations import SCANS
 from tcdebug.compiler.schedule.kernel import Kernel
 

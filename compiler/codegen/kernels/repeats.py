@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel
+from tcdebug.compiler.ir.arithmetic.index import Atom, Axis, Index, Quotient, to_index
 from tcdebug.compiler.ir.expr import indices, walk
-from tcdebug.compiler.ir.index import Atom, Axis, Index, Quotient, to_index
 
 FEWEST = 8
 """The fewest repetitions that get a loop: they fill a register of bfloat16."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tcdebug.compiler.ir.index import Quotient, Remainder, is_nonnegative
-from tcdebug.compiler.ir.index_text import IndexText, render
+from tcdebug.compiler.ir.arithmetic.index import Quotient, Remainder, is_nonnegative
+from tcdebug.compiler.ir.arithmetic.index_text import IndexText, render
 
 
 class TruncatingText(IndexText):

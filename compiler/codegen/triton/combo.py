@@ -15,8 +15,8 @@ from tcdebug.compiler.codegen.kernels.call import KernelCall
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel
 from tcdebug.compiler.codegen.triton.tiles import Tile, TileDimension
 from tcdebug.compiler.codegen.triton.written import TritonKernel
+from tcdebug.compiler.ir.arithmetic.index import Axis, to_index
 from tcdebug.compiler.ir.graph import Buffer
-from tcdebug.compiler.ir.index import Axis, to_index
 from tcdebug.compiler.schedule.kernel import Kernel
 
 Lines = Iterator[str]

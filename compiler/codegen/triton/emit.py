@@ -17,6 +17,8 @@ from tcdebug.compiler.codegen.triton.text import (
     operation,
 )
 from tcdebug.compiler.codegen.triton.tiles import Tile
+from tcdebug.compiler.ir.arithmetic.index import ZERO, Atom, Axis, Index, to_index
+from tcdebug.compiler.ir.arithmetic.index_text import render
 from tcdebug.compiler.ir.expr import (
     Call,
     Constant,
@@ -29,8 +31,6 @@ from tcdebug.compiler.ir.expr import (
     compute_in_order,
     loads,
 )
-from tcdebug.compiler.ir.index import ZERO, Atom, Axis, Index, to_index
-from tcdebug.compiler.ir.index_text import render
 
 TOP, LOOP = 0, 1
 """The level of a statement: before the loops over a row, or inside one."""

@@ -12,8 +12,8 @@ from tcdebug.compiler.codegen.triton.idioms import with_idioms
 from tcdebug.compiler.codegen.triton.online_softmax import online
 from tcdebug.compiler.codegen.triton.text import TYPES, TritonIndex
 from tcdebug.compiler.codegen.triton.tiles import Tile, widest
-from tcdebug.compiler.ir.index import Axis, Index, product
-from tcdebug.compiler.ir.index_text import render
+from tcdebug.compiler.ir.arithmetic.index import Axis, Index, product
+from tcdebug.compiler.ir.arithmetic.index_text import render
 from tcdebug.compiler.ir.operations import SCANS
 
 ROW = frozenset(("x",))

@@ -18,11 +18,11 @@ from tcdebug.compiler.codegen.triton.idioms import with_idioms
 from tcdebug.compiler.codegen.triton.kernel import TEXTS, lines_of_origin, places
 from tcdebug.compiler.codegen.triton.text import HALVES, TYPES
 from tcdebug.compiler.codegen.triton.tiles import MULTIPROCESSORS, Tile, TileDimension, power_of_two
+from tcdebug.compiler.ir.arithmetic.index import Atom, Axis, Index, product, to_index
+from tcdebug.compiler.ir.arithmetic.index_text import render
+from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
 from tcdebug.compiler.ir.expr import Call, Expr, Load
 from tcdebug.compiler.ir.graph import Reduction
-from tcdebug.compiler.ir.index import Atom, Axis, Index, product, to_index
-from tcdebug.compiler.ir.index_text import render
-from tcdebug.compiler.ir.size_estimate import estimate
 from tcdebug.compiler.schedule.kernel import Kernel, Template
 
 RESULT = frozenset(("y", "x"))

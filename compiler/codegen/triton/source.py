@@ -19,10 +19,10 @@ from tcdebug.compiler.codegen.triton.text import SIGNATURES, WRITABLE
 from tcdebug.compiler.codegen.triton.tiles import Tile, choose
 from tcdebug.compiler.codegen.triton.written import TritonKernel
 from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.ir.arithmetic.index import Index, product
+from tcdebug.compiler.ir.arithmetic.index_text import render
 from tcdebug.compiler.ir.expr import Call, walk
 from tcdebug.compiler.ir.graph import Buffer, LoopNode, Pointwise, Scatter
-from tcdebug.compiler.ir.index import Index, product
-from tcdebug.compiler.ir.index_text import render
 from tcdebug.compiler.schedule.kernel import Kernel
 
 HEADER = """\

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 import torch
 
 from tcdebug.compiler.codegen.kernels.truncating_text import TruncatingText
+from tcdebug.compiler.ir.arithmetic.index import Atom, Axis, Quotient, Remainder, Symbol
+from tcdebug.compiler.ir.arithmetic.index_text import render
+from tcdebug.compiler.ir.arithmetic.order import Extremum
 from tcdebug.compiler.ir.expr import Call, Constant, Indirect
-from tcdebug.compiler.ir.index import Atom, Axis, Extremum, Quotient, Remainder, Symbol
-from tcdebug.compiler.ir.index_text import render
 from tcdebug.compiler.ir.operations import FLOATS, INTEGERS
 
 TYPES: dict[torch.dtype, str] = {

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel
 from tcdebug.compiler.codegen.kernels.sweeps import segments
 from tcdebug.compiler.codegen.triton.online_softmax import online
+from tcdebug.compiler.ir.arithmetic.index import Axis, Index, product
+from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
 from tcdebug.compiler.ir.expr import loads
-from tcdebug.compiler.ir.index import Axis, Index, product
-from tcdebug.compiler.ir.size_estimate import estimate
 from tcdebug.compiler.schedule.cost import itemsize
 
 WARP = 32

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tcdebug.compiler.ir.index import Index
-from tcdebug.compiler.ir.index_text import render
+from tcdebug.compiler.ir.arithmetic.index import Index
+from tcdebug.compiler.ir.arithmetic.index_text import render
 
 
 def function_text(parameters: str, lines: Sequence[str]) -> str:

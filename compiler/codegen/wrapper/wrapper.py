@@ -20,6 +20,8 @@ from tcdebug.compiler.codegen.wrapper.python_text import (
     tuple_text,
 )
 from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.ir.arithmetic.index import Index, Symbol
+from tcdebug.compiler.ir.arithmetic.index_text import render
 from tcdebug.compiler.ir.graph import (
     Buffer,
     Extern,
@@ -29,8 +31,6 @@ from tcdebug.compiler.ir.graph import (
     contiguous_strides,
     extern_refs,
 )
-from tcdebug.compiler.ir.index import Index, Symbol
-from tcdebug.compiler.ir.index_text import render
 from tcdebug.compiler.ir.printer import target_text
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import torch
 
+from tcdebug.compiler.ir.arithmetic.index import ONE, ZERO, Index, to_index
 from tcdebug.compiler.ir.build import cast
 from tcdebug.compiler.ir.expr import Expr, Indirect
-from tcdebug.compiler.ir.index import ONE, ZERO, Index, to_index
 from tcdebug.compiler.lower.indexing.views import normal_dim
 from tcdebug.compiler.lower.interface.site import Lowering, Site
 from tcdebug.compiler.lower.interface.tensor import NotLowered, Point, Tensor

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import torch
 
+from tcdebug.compiler.ir.arithmetic.index import ZERO, Index, is_nonnegative, to_index
 from tcdebug.compiler.ir.build import all_of, call, cast, constant, index_value
 from tcdebug.compiler.ir.expr import Expr, Guarded
-from tcdebug.compiler.ir.index import ZERO, Index, is_nonnegative, to_index
 from tcdebug.compiler.lower.indexing.views import Size, from_end, normal_dim, slice_start
 from tcdebug.compiler.lower.interface.site import Lowering, Operand, Site
 from tcdebug.compiler.lower.interface.tensor import NotLowered, Point, Tensor

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import torch
 
+from tcdebug.compiler.ir.arithmetic.index import to_index
 from tcdebug.compiler.ir.build import call, cast, constant
 from tcdebug.compiler.ir.expr import Expr, Indirect
-from tcdebug.compiler.ir.index import to_index
 from tcdebug.compiler.lower.interface.site import Lowering, Operand, Site
 from tcdebug.compiler.lower.interface.tensor import NotLowered, Point, Tensor
 from tcdebug.compiler.lower.pointwise.elementwise import promoted

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from tcdebug.compiler.ir.index import (
+from tcdebug.compiler.ir.arithmetic.index import (
     ZERO,
     Index,
     is_nonnegative,

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from tcdebug.compiler.ir.arithmetic.index import ZERO, Axis, Index, to_index
+from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
 from tcdebug.compiler.ir.build import cast, constant, index_value
 from tcdebug.compiler.ir.expr import Expr, Load, Parameter
 from tcdebug.compiler.ir.graph import (
@@ -22,9 +24,7 @@ from tcdebug.compiler.ir.graph import (
     contiguous_strides,
 )
 from tcdebug.compiler.ir.graph import Reduction as ReductionNode
-from tcdebug.compiler.ir.index import ZERO, Axis, Index, to_index
 from tcdebug.compiler.ir.operations import STORABLE, gives_place
-from tcdebug.compiler.ir.size_estimate import estimate
 from tcdebug.compiler.lower.interface.sizes import Sizes
 from tcdebug.compiler.lower.interface.tensor import Element, NotLowered, Point, Tensor, from_buffer
 

@@ -8,7 +8,8 @@ import sympy  # type: ignore[import-untyped] # it ships no types
 import torch
 from torch.utils._sympy import functions as torch_functions
 
-from tcdebug.compiler.ir.index import Index, Symbol, extremum, product, to_index
+from tcdebug.compiler.ir.arithmetic.index import Index, Symbol, product, to_index
+from tcdebug.compiler.ir.arithmetic.order import extremum
 
 
 class Unrepresentable(Exception):

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import torch
 
+from tcdebug.compiler.ir.arithmetic.index import ZERO, Index, product
 from tcdebug.compiler.ir.build import cast
 from tcdebug.compiler.ir.expr import Expr, Load
 from tcdebug.compiler.ir.graph import Buffer
-from tcdebug.compiler.ir.index import ZERO, Index, product
 
 Point = tuple[Index, ...]
 Element = Callable[[Point], Expr]

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import torch
 
+from tcdebug.compiler.ir.arithmetic.index import Index
 from tcdebug.compiler.ir.build import call, cast, compute_dtype, constant
 from tcdebug.compiler.ir.expr import Expr
-from tcdebug.compiler.ir.index import Index
 from tcdebug.compiler.ir.operations import FLOATS, INTEGERS
 from tcdebug.compiler.lower.interface.site import Lowering, Operand, Site
 from tcdebug.compiler.lower.interface.tensor import NotLowered, Tensor

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import torch
 
+from tcdebug.compiler.ir.arithmetic.index import ZERO
 from tcdebug.compiler.ir.build import call, constant, index_value
 from tcdebug.compiler.ir.expr import Expr
-from tcdebug.compiler.ir.index import ZERO
 from tcdebug.compiler.lower.interface.site import Lowering, Site
 from tcdebug.compiler.lower.interface.tensor import Point, Tensor
 

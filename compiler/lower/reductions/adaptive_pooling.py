@@ -10,9 +10,9 @@ from itertools import product as combinations
 
 import torch
 
+from tcdebug.compiler.ir.arithmetic.index import Index, product, to_index
 from tcdebug.compiler.ir.build import all_of, call, cast, compute_dtype, constant, index_value
 from tcdebug.compiler.ir.expr import Expr
-from tcdebug.compiler.ir.index import Index, product, to_index
 from tcdebug.compiler.lower.interface.site import Lowering, Site
 from tcdebug.compiler.lower.interface.tensor import NotLowered, Point, Tensor
 from tcdebug.compiler.lower.reductions.windows import check_few, clamped, flat_place, lowest

@@ -13,6 +13,8 @@ from math import prod
 
 import torch
 
+from tcdebug.compiler.ir.arithmetic.index import ZERO, Index, is_nonnegative
+from tcdebug.compiler.ir.arithmetic.order import extremum
 from tcdebug.compiler.ir.build import (
     all_of,
     call,
@@ -22,7 +24,6 @@ from tcdebug.compiler.ir.build import (
     index_value,
 )
 from tcdebug.compiler.ir.expr import Expr
-from tcdebug.compiler.ir.index import ZERO, Index, extremum, is_nonnegative
 from tcdebug.compiler.lower.interface.site import Lowering, Site
 from tcdebug.compiler.lower.interface.tensor import NotLowered, Point, Tensor
 from tcdebug.compiler.lower.reductions.windows import (

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import torch
 
+from tcdebug.compiler.ir.arithmetic.index import ONE, ZERO, Index, product
 from tcdebug.compiler.ir.build import call, cast, compute_dtype, constant, index_value
 from tcdebug.compiler.ir.expr import Expr
-from tcdebug.compiler.ir.index import ONE, ZERO, Index, product
 from tcdebug.compiler.lower.indexing.views import normal_dim
 from tcdebug.compiler.lower.interface.site import Lowering, Operand, Site
 from tcdebug.compiler.lower.interface.tensor import NotLowered, Point, Tensor

@@ -9,9 +9,10 @@ from math import prod
 
 import torch
 
+from tcdebug.compiler.ir.arithmetic.index import ZERO, Index, is_nonnegative, product, to_index
+from tcdebug.compiler.ir.arithmetic.order import extremum
 from tcdebug.compiler.ir.build import all_of, call, constant, index_value
 from tcdebug.compiler.ir.expr import Expr
-from tcdebug.compiler.ir.index import ZERO, Index, extremum, is_nonnegative, product, to_index
 from tcdebug.compiler.lower.interface.tensor import NotLowered, Point, Tensor
 
 MOST_PLACES = 27

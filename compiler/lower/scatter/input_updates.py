@@ -7,9 +7,10 @@ from itertools import pairwise
 
 import torch
 
+from tcdebug.compiler.ir.arithmetic.index import Index, is_nonnegative
+from tcdebug.compiler.ir.arithmetic.order import is_positive
+from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
 from tcdebug.compiler.ir.expr import Load, loads
-from tcdebug.compiler.ir.index import Index, is_nonnegative, is_positive
-from tcdebug.compiler.ir.size_estimate import estimate
 from tcdebug.compiler.lower.interface.site import Lowering, Site, make_axes
 from tcdebug.compiler.lower.interface.tensor import NotLowered, Tensor
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
+from tcdebug.compiler.ir.arithmetic.index import Index
 from tcdebug.compiler.ir.build import call, cast, compute_dtype, constant
 from tcdebug.compiler.ir.expr import Expr
-from tcdebug.compiler.ir.index import Index
 from tcdebug.compiler.ir.operations import neutral
 from tcdebug.compiler.lower.indexing.views import normal_dim
 from tcdebug.compiler.lower.interface.site import Lowering, Operand, Site

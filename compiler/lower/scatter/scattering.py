@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from tcdebug.compiler.ir.arithmetic.index import ONE, ZERO, Index, to_index
 from tcdebug.compiler.ir.build import all_of, call, cast, compute_dtype, constant, index_value
 from tcdebug.compiler.ir.expr import Expr, Guarded, IndexValue, Indirect, loads
-from tcdebug.compiler.ir.index import ONE, ZERO, Index, to_index
 from tcdebug.compiler.lower.indexing.gathering import as_row
 from tcdebug.compiler.lower.indexing.views import normal_dim
 from tcdebug.compiler.lower.interface.site import Lowering, Operand, Site

@@ -16,8 +16,8 @@ from tcdebug.compiler.codegen.triton.written import TritonKernel
 from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.errors.exceptions import KernelError
 from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
 from tcdebug.compiler.ir.graph import Buffer, Extern, Ref
-from tcdebug.compiler.ir.size_estimate import estimate
 from tcdebug.compiler.runtime.cuda.compile import (
     ALIGNED,
     DIVISIBLE,

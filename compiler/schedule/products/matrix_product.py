@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
+from tcdebug.compiler.ir.arithmetic.index import ZERO, Axis, Index, to_index
 from tcdebug.compiler.ir.build import call, cast, compute_dtype, constant
 from tcdebug.compiler.ir.expr import Expr, Load
 from tcdebug.compiler.ir.graph import Buffer, Extern, LoopNode, Pointwise, Reduction, Ref
-from tcdebug.compiler.ir.index import ZERO, Axis, Index, to_index
 from tcdebug.compiler.passes.aligned_products import TRANSPOSES
 
 aten = torch.ops.aten

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from index_strategies import AXES, PAIRS, PROPERTY, SIZES, SYMBOL, Pair, Values, evaluate, values
 
-from tcdebug.compiler.ir.expr import Indirect, Load
-from tcdebug.compiler.ir.index import (
+from tcdebug.compiler.ir.arithmetic.index import (
     ONE,
     ZERO,
     Atom,
@@ -20,14 +19,13 @@ from tcdebug.compiler.ir.index import (
     Symbol,
     divide,
     exact_quotient,
-    extremum,
-    is_less,
     is_nonnegative,
-    is_positive,
     product,
     to_index,
     within,
 )
+from tcdebug.compiler.ir.arithmetic.order import extremum, is_less, is_positive
+from tcdebug.compiler.ir.expr import Indirect, Load
 
 I0, I1, I2, I3 = (to_index(AXES[f"i{k}"]) for k in range(4))
 S0 = to_index(SYMBOL)

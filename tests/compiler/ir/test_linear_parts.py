@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tcdebug.compiler.ir.arithmetic.index import Axis, to_index
 from tcdebug.compiler.ir.build import call
 from tcdebug.compiler.ir.expr import Constant, Expr, IndexValue
-from tcdebug.compiler.ir.index import Axis, to_index
 from tcdebug.compiler.ir.linear_parts import Changes, Linear, linear, linear_parts
 
 AXIS = Axis("i0", to_index(100))

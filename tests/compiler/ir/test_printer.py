@@ -11,10 +11,11 @@ from programs import PROGRAMS, Program
 from property_settings import property_settings
 from stages import capture
 
+from tcdebug.compiler.ir.arithmetic.index import Axis, to_index
+from tcdebug.compiler.ir.arithmetic.order import extremum
 from tcdebug.compiler.ir.build import call, cast, compute_dtype, constant, index_value
 from tcdebug.compiler.ir.expr import Expr, Guarded, Indirect, Load
 from tcdebug.compiler.ir.graph import Buffer, Extern, Graph, Input, Origin, Pointwise, Ref
-from tcdebug.compiler.ir.index import Axis, extremum, to_index
 from tcdebug.compiler.ir.parse import _namespace, _Reader, parse_graph
 from tcdebug.compiler.ir.printer import CONSTRUCTORS, print_expr, print_graph
 

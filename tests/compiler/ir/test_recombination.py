@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from index_strategies import AXES, DIVISORS, PROPERTY, SYMBOL, Pair, Values, evaluate, values
 
-from tcdebug.compiler.ir.index import Axis, Index, Symbol, is_nonnegative, to_index
+from tcdebug.compiler.ir.arithmetic.index import Axis, Index, Symbol, is_nonnegative, to_index
 
 FEWER = settings(PROPERTY, max_examples=100)
 Divisor = Index | int

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tcdebug.compiler.ir.arithmetic.index import Axis, Symbol, to_index
 from tcdebug.compiler.ir.build import call, constant
 from tcdebug.compiler.ir.expr import Call, Expr, Guarded, IndexValue, Indirect, Load, Parameter
 from tcdebug.compiler.ir.graph import (
@@ -22,7 +23,6 @@ from tcdebug.compiler.ir.graph import (
     Ref,
     Scatter,
 )
-from tcdebug.compiler.ir.index import Axis, Symbol, to_index
 from tcdebug.compiler.ir.verifier import InvalidGraph, verify
 
 FOUR = to_index(4)

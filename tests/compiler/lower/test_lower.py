@@ -14,10 +14,10 @@ from stages import capture
 
 from tcdebug.compiler.gate.fingerprint import graph_id
 from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.ir.arithmetic.index import to_index
+from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
 from tcdebug.compiler.ir.graph import Extern, Graph, count_kinds
-from tcdebug.compiler.ir.index import to_index
 from tcdebug.compiler.ir.interpreter import reduce
-from tcdebug.compiler.ir.size_estimate import estimate
 from tcdebug.compiler.lower.stage import lower_graph
 from tcdebug.compiler.lower.tables import LOWERINGS, VIEWS
 

@@ -19,10 +19,10 @@ from traced_on_cuda import cuda, triton_of
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
 from tcdebug.compiler.codegen.kernels.sweeps import segments
 from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.compiler.ir.arithmetic.index import Axis, Index, to_index
 from tcdebug.compiler.ir.build import call
 from tcdebug.compiler.ir.expr import Expr, Load
 from tcdebug.compiler.ir.graph import Origin
-from tcdebug.compiler.ir.index import Axis, Index, to_index
 from tcdebug.compiler.schedule.in_place import UNIT
 
 

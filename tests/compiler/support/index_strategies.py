@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 from property_settings import property_settings
 
-from tcdebug.compiler.ir.index import Atom, Axis, Index, Symbol, extremum, to_index
+from tcdebug.compiler.ir.arithmetic.index import Atom, Axis, Index, Symbol, to_index
+from tcdebug.compiler.ir.arithmetic.order import extremum
 
 PROPERTY = property_settings(200)
 

@@ -17,8 +17,8 @@ from tcdebug.compiler import seams
 from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.errors.exceptions import KernelError
 from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.compiler.ir.arithmetic.index import Symbol
 from tcdebug.compiler.ir.graph import Buffer
-from tcdebug.compiler.ir.index import Symbol
 from tcdebug.compiler.runtime.cuda import load, timing
 from tcdebug.compiler.runtime.cuda.launch import KernelTable, Loaded
 from tcdebug.compiler.runtime.cuda.timing import ROUNDS, WARM_UP, Bench, Ways

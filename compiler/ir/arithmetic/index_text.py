@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tcdebug.compiler.ir.index import Atom, Index
-from tcdebug.compiler.ir.polynomial import sum_text
+from tcdebug.compiler.ir.arithmetic.index import Atom, Index
+from tcdebug.compiler.ir.arithmetic.polynomial import sum_text
 
 
 class IndexText:

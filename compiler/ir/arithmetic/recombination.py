@@ -8,11 +8,11 @@ so sums that are equal by the identity get the same form.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Protocol, Self, TypeVar
+from collections.abc import Iterator
+from typing import Any, TypeVar
 
-from tcdebug.compiler.ir.polynomial import (
-    Keyed,
+from tcdebug.compiler.ir.arithmetic.polynomial import (
+    Factor,
     Monomial,
     Polynomial,
     add,
@@ -21,23 +21,7 @@ from tcdebug.compiler.ir.polynomial import (
     multiply,
 )
 
-
-class Divisible(Keyed, Protocol):
-    """A factor that may be a quotient or a remainder."""
-
-    @property
-    def expanded(self) -> Mapping[tuple[Self, ...], int] | None:
-        """A remainder written as terms without remainders; None for other factors."""
-
-    @property
-    def rank(self) -> tuple[int, int, str] | None:
-        """The sort key of a quotient; None for other factors."""
-
-    def remainders(self, beside: Iterable[Self]) -> Iterator[Self]:
-        """The remainders e % d for which e // d is this quotient, given the quotients beside it."""
-
-
-F = TypeVar("F", bound=Divisible)
+F = TypeVar("F", bound=Factor[Any])
 
 
 def expand(terms: Polynomial[F]) -> Polynomial[F]:

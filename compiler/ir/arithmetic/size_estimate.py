@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tcdebug.compiler.ir.index import Extremum, Index, Quotient, Remainder, Symbol
+from tcdebug.compiler.ir.arithmetic.index import Index, Quotient, Remainder, Symbol
+from tcdebug.compiler.ir.arithmetic.order import Extremum
 
 TYPICAL_SIZE = 128
 """The assumed value of an unknown size symbol."""

@@ -1,0 +1,1 @@
+"""Arithmetic on sizes, strides and loop indices."""
