@@ -43,6 +43,16 @@ class GraphRecorded(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class HangSuspected(Event):
+    """The run of a graph shows no sign of progress. The search for the cause begins beside it."""
+
+    kind: ClassVar[str] = "hang.suspected"
+    level: ClassVar[str] = "warning"
+    direction: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class GraphRounded(Event):
     """A graph passed with results that differ from those of eager, but only by rounding."""
 
@@ -290,6 +300,7 @@ SEARCH_EVENTS: tuple[type[Event], ...] = (
     OtherFailure,
     GraphRecorded,
     GraphRaised,
+    HangSuspected,
     GraphRounded,
     ProgramExported,
     CodeLoaded,

@@ -68,6 +68,10 @@ class Outcome:
     """The time as a multiple of the limit, if slowness is the failure."""
     endless: bool = field(default=False, compare=False)
     """Whether a hang is known to be endless, whatever its time limit."""
+    silence: float = field(default=0.0, compare=False)
+    """The longest time without a sign of progress, in seconds."""
+    silenced: bool = field(default=False, compare=False)
+    """Whether a hang was ended because it showed no sign of progress, before its time limit."""
     rounded: bool = field(default=False, compare=False)
     """Whether results that pass differ from those of eager in some bits."""
     drew: bool = field(default=False, compare=False)

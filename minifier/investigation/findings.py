@@ -16,7 +16,7 @@ from tcdebug.minifier.cases.outcome import Outcome
 from tcdebug.minifier.investigation import report
 from tcdebug.minifier.investigation.branch import Branch
 from tcdebug.minifier.oracles.budget import BudgetUsed
-from tcdebug.minifier.oracles.oracle import Oracle
+from tcdebug.minifier.oracles.oracle import NoHang, Oracle
 from tcdebug.minifier.oracles.question import CandidateType
 from tcdebug.minifier.subjects.subject import Subject
 
@@ -49,10 +49,13 @@ class FailureFindings(Generic[CandidateType]):
     """Whether the whole subject passes without the faults found, and each of them is needed."""
 
     def attempt(self, what: str, step: Callable[[], None], log: EventLog) -> None:
-        """Run a step. An exception ends the step, not the investigation. Raises BudgetUsed."""
+        """Run a step. An exception ends the step, not the investigation.
+
+        Raises BudgetUsed and NoHang.
+        """
         try:
             step()
-        except BudgetUsed:
+        except (BudgetUsed, NoHang):
             raise
         except Exception as problem:
             log.emit(Fallback(f"{what} was abandoned", traceback.format_exc()))

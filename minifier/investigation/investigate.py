@@ -74,7 +74,28 @@ class Investigation(Generic[CandidateType]):
         self.save(self._report("budget"))
         for number, branch in enumerate(self.findings.branches, 1):
             in_budget = self._documenting.document(branch, number) and in_budget
-        return self._report(self._status(in_budget))
+        return self._report(self._status(self._suspicion_holds() and in_budget))
+
+    def _suspicion_holds(self) -> bool:
+        """Wait until a failure that was suspected to be a hang has used up its time limit.
+
+        Return False if the budget ends first. Raises NoHang.
+        """
+        suspected = self.findings.found.outcome
+        if not suspected.silenced:
+            return True
+        hang = self.oracle.await_suspect()
+        if hang is None:
+            self.findings.notes.append(
+                f"{suspected.message}: whether it ends was not known when the budget was used up"
+            )
+            return False
+        self.log.emit(hang.event)
+        self.findings.found = replace(self.findings.found, outcome=hang)
+        for branch in self.findings.branches:
+            if branch.failure.silenced and branch.failure.same_bug(hang):
+                branch.failure = replace(branch.failure, message=hang.message)
+        return True
 
     @property
     def _slow_to_fail(self) -> bool:

@@ -329,7 +329,7 @@ def judge_script(
     """
     deadline = time.monotonic() + seconds
     longest = max(job.limits.seconds * LONGER, LEAST)  # `--timeout` is for a graph, not a start
-    runs = ScriptRuns(job, log, longest, deadline, sessions)
+    runs = ScriptRuns(job, log, longest, deadline, sessions, stuck)
     known: dict[Off, Outcome] = {}
     if stuck:
         say("running the script in eager, and then as it is")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Decision
 from tcdebug.compiler.gate.toggles import Toggles
@@ -15,14 +17,18 @@ from tcdebug.minifier.subjects.script import ScriptSubject, WholeScript, script_
 
 
 def find_line(
-    job: Job, log: EventLog, seconds: float, sessions: WarmSessions | None = None
+    job: Job,
+    log: EventLog,
+    seconds: float,
+    sessions: WarmSessions | None = None,
+    longest: float = math.inf,
 ) -> Decision | None:
     """Return the statement whose capture causes the failure; None if no single one is confirmed.
 
     The script is rerun with captured code running in eager, and with capture cut off after various
-    statements.
+    statements. A run of the script takes `longest` seconds at most.
     """
-    oracle = script_oracle(ScriptSubject(job, log, sessions=sessions), seconds, "lines")
+    oracle = script_oracle(ScriptSubject(job, log, sessions=sessions), seconds, "lines", longest)
     asked = CandidateOracle(oracle, WholeScript(job.script, tuple(job.args)))
     base = Toggles.parse(job.toggles).without(off=[AUTOGRAD])
     try:

@@ -127,7 +127,7 @@ class ScriptMinimising:
         """
         try:
             version = self.versions[self._last(oracle) - 1]
-            outcome = oracle.ask(version, Toggles.parse(self.job.toggles), "the smallest version")
+            outcome = oracle.ask(version, self._base, "the smallest version")
         except BudgetUsed:
             return None
         return version, outcome.message
@@ -150,9 +150,9 @@ class ScriptMinimising:
 
     def _away_from_files(self, oracle: Oracle[ScriptText], start: ScriptText) -> ScriptText:
         """Return the script, to be run in an empty folder if it would change files in its own."""
-        base = Toggles.parse(self.job.toggles)
+        toggles = self._in_eager if self._hangs else self._base
         for version in (start, replace(start, alone=True)):
-            outcome = oracle.ask(version, base, "the script in a fork")
+            outcome = oracle.ask(version, toggles, "the script in a fork")
             if FileProtected.__name__ not in outcome.message:
                 return version
         raise NotMinimised(outcome.message.strip().rpartition("\n")[2].partition(": ")[2])
@@ -162,8 +162,19 @@ class ScriptMinimising:
     def _first_runs(
         self, oracle: Oracle[ScriptText], runner: ForkedScripts, start: ScriptText
     ) -> None:
-        """Run the script and find out what every version must do. The cheapest runs come first."""
-        base = Toggles.parse(self.job.toggles)
+        """Run the script and find out what every version must do. The cheapest runs come first.
+
+        If the script hangs, these are the runs that end: they limit the others.
+        """
+        base, eager = self._base, self._in_eager
+        off = base.without(off=self.task.off or self.task.eager)
+        how_off = f"with {', '.join(self.task.off)} off"
+        if self._hangs:
+            ended = [
+                self._must_pass(oracle, start, eager, "in eager"),
+                self._must_pass(oracle, start, off, how_off),
+            ]
+            oracle.tighten(max(outcome.seconds for outcome in ended))
         failure = oracle.ask(start, base, "the script in a fork")
         if not failure.failed:
             runner.processes = 2
@@ -173,15 +184,13 @@ class ScriptMinimising:
         if failure.kind.value != self.task.kind:
             raise NotMinimised(f"it fails differently in a fork: {failure.signature}")
         runner.failure = oracle.failure = failure
-        if failure.kind is not Kind.HANG:
+        if not self._hangs:
             oracle.tighten(failure.seconds)
             rate = oracle.rate(start, base, failure, REPEATS)
             if rate.failed < rate.runs:
                 raise NotMinimised("it does not always fail")
-        eager = base.without(off=self.task.eager)
         self._must_pass(oracle, start, eager, "in eager")
-        off = base.without(off=self.task.off or self.task.eager)
-        self._must_pass(oracle, start, off, f"with {', '.join(self.task.off)} off")
+        self._must_pass(oracle, start, off, how_off)
         self.checks = [
             VersionCheck(eager, False),
             VersionCheck(base, True),
@@ -202,11 +211,24 @@ class ScriptMinimising:
 
     def _must_pass(
         self, oracle: Oracle[ScriptText], start: ScriptText, toggles: Toggles, how: str
-    ) -> None:
+    ) -> Outcome:
         outcome = oracle.ask(start, toggles, f"the script {how}")
         if outcome.kind is not Kind.OK:
             last = outcome.message.strip().rpartition("\n")[2][:160]
             raise NotMinimised(f"in a fork, it does not pass {how}: {last}")
+        return outcome
+
+    @property
+    def _hangs(self) -> bool:
+        return self.task.kind == Kind.HANG.value
+
+    @property
+    def _base(self) -> Toggles:
+        return Toggles.parse(self.job.toggles)
+
+    @property
+    def _in_eager(self) -> Toggles:
+        return self._base.without(off=self.task.eager)
 
     def _interesting(
         self, oracle: Oracle[ScriptText]
@@ -262,7 +284,7 @@ class ScriptMinimising:
             return {}
         outcome = oracle.ask(
             start.with_text(text),
-            Toggles.parse(self.job.toggles).without(off=self.task.eager),
+            self._in_eager,
             "observing values",
         )
         if outcome.kind is not Kind.OK or not path.exists():

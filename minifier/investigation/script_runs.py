@@ -31,6 +31,8 @@ POLL = 0.05
 SLOWER = 5.0
 LEAST = 60.0
 """A run may take SLOWER times as long as the failing run, plus LEAST seconds."""
+STUCK_LEAST = 30.0
+"""If a capture was seen not to end: the seconds that a run may take beyond SLOWER times eager."""
 TRACEBACK = "Traceback (most recent call last):"
 NOT_ALONE = "judged"
 """A word in every event that says that a graph was not judged alone."""
@@ -52,6 +54,8 @@ class ScriptRuns:
     """The time on the monotonic clock at which the budget is used up."""
     sessions: WarmSessions | None = None
     """Forks the process of each run. If it is None, each process is fresh."""
+    stuck: bool = False
+    """Whether a capture of Dynamo was seen not to end within the time limit of a graph."""
     failure: Outcome | None = None
     processes: int = 1
     runs: int = 0
@@ -173,8 +177,8 @@ class ScriptRuns:
     def _limit_by(self, eager: Outcome) -> None:
         """Derive the limit of a run with compiles from one in eager, if that passed."""
         if eager.kind is Kind.OK:
-            longest = SLOWER * eager.seconds + self.job.limits.seconds
-            self.seconds = min(self.seconds, longest)
+            compiling = STUCK_LEAST if self.stuck else self.job.limits.seconds
+            self.seconds = min(self.seconds, SLOWER * eager.seconds + compiling)
 
     def _run_in_parallel(
         self, questions: tuple[Off, ...], traces: Sequence[Path] = ()

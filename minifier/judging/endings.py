@@ -20,8 +20,11 @@ def outcome_of(ended: Ended) -> Outcome:
     phase = ended.phase
     if ended.timed_out:
         kind = Kind.INVALID if phase in BEFORE else Kind.HANG
-        message = f"no end {'of the compile ' * (phase == 'compile')}after {ended.seconds:.0f} s"
-        return Outcome(kind, phase, f"{phase} | {HANG}", message)
+        what = "of the compile " * (phase == "compile")
+        message = f"no end {what}after {ended.seconds:.0f} s"
+        if ended.silenced:
+            message = f"no sign of progress {what}for {ended.silence:.0f} s"
+        return Outcome(kind, phase, f"{phase} | {HANG}", message, silenced=ended.silenced)
     if ended.over_memory:
         kind = Kind.INVALID if phase in BEFORE else Kind.KILLED
         return Outcome(kind, phase, f"{phase} | out of memory", "over the memory limit")

@@ -1,15 +1,34 @@
-"""The time limit after which a run counts as a hang, adjusted to how long other runs took."""
+"""The limits after which a run counts as a hang, adjusted to how long other runs took."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 
-from tcdebug.minifier.processes.process import Limits
+from tcdebug.minifier.cases.outcome import Outcome
+from tcdebug.minifier.processes.process import Ended, Limits
 
 SLOWER = 10.0
-"""A candidate may take this many times as long as the first run."""
+"""A candidate may take this many times as long as the first run, and be silent for as long."""
 AS_SLOW = 3.0
 """It may take this many times as long as the slowest run that ended, on a busy machine."""
+LEAST_SILENCE = 5.0
+"""The smallest limit on the time without a sign of progress, in seconds."""
+SUSPICIOUS = 10.0
+"""A first run that shows no sign of progress for this many seconds is suspected to hang."""
+
+
+@dataclass(frozen=True)
+class Duration:
+    """How long a run took, and its longest time without a sign of progress, in seconds."""
+
+    seconds: float
+    silence: float
+
+    @classmethod
+    def of(cls, run: Outcome | Ended) -> Duration:
+        """Return the duration of a run that ended."""
+        return cls(run.seconds, run.silence)
 
 
 class HangLimit:
@@ -22,13 +41,31 @@ class HangLimit:
         self.limits = limits
 
     def tighten(self, seconds: float) -> None:
-        """Derive the limit from the duration of a first run, which ran alone, in seconds."""
+        """Derive the time limit from the duration of a first run, which ran alone."""
         limit = self._crowd * max(self._least, SLOWER * seconds)
-        self._set(min(limit, self.limits.seconds))
+        self._set(min(limit, self.limits.seconds), self.limits.silence)
 
-    def loosen(self, seconds: float) -> None:
-        """Raise the limit for later runs after a run that took this many seconds and ended."""
-        self._set(max(min(self._most, AS_SLOW * seconds), self.limits.seconds))
+    def tighten_for_hangs(self, first: Duration) -> None:
+        """Derive both limits from a first run, if the search is for a hang."""
+        self.tighten(first.seconds)
+        silence = self._crowd * max(LEAST_SILENCE, SLOWER * first.silence)
+        self._set(self.limits.seconds, silence)
 
-    def _set(self, seconds: float) -> None:
-        self.limits = Limits(seconds, self.limits.memory)
+    def loosen(self, ended: Duration) -> None:
+        """Raise the limits for later runs after a run that ended."""
+        seconds = max(min(self._most, AS_SLOW * ended.seconds), self.limits.seconds)
+        silence = self.limits.silence
+        if silence is not None:
+            silence = max(AS_SLOW * ended.silence, silence)
+        self._set(seconds, silence)
+
+    def still_counts(self, hang: Outcome) -> bool:
+        """Return whether a run that hung had at least the time that a run has now."""
+        if hang.endless:
+            return True
+        if not hang.silenced:
+            return hang.seconds > 0.9 * self.limits.seconds
+        return self.limits.silence is not None and hang.silence > 0.9 * self.limits.silence
+
+    def _set(self, seconds: float, silence: float | None) -> None:
+        self.limits = Limits(seconds, self.limits.memory, silence)

@@ -13,15 +13,17 @@ from hashlib import blake2b
 from itertools import islice
 from typing import Generic
 
+import msgspec
+
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.search_events import CandidateRan
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.cases.outcome import Kind, Outcome
-from tcdebug.minifier.judging.endings import HANG
+from tcdebug.minifier.judging.endings import BEFORE, HANG
 from tcdebug.minifier.oracles.answers import Answers
 from tcdebug.minifier.oracles.budget import BudgetUsed, Spending
-from tcdebug.minifier.oracles.hang_limit import HangLimit
+from tcdebug.minifier.oracles.hang_limit import SUSPICIOUS, Duration, HangLimit
 from tcdebug.minifier.oracles.other_failures import OtherFailures
 from tcdebug.minifier.oracles.question import CandidateType, Question
 from tcdebug.minifier.oracles.runner import Runner
@@ -31,6 +33,17 @@ from tcdebug.minifier.search.repeats import Rate, Tally
 
 QUESTIONS_AHEAD = 8
 """Questions considered ahead per job. Some are already answered, and some are duplicates."""
+
+POLL = 0.5
+"""Seconds between checks of whether a first run is still making progress."""
+
+
+class NoHang(Exception):
+    """The first run of a candidate, which was suspected to hang, has ended with `outcome`."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.message)
+        self.outcome = outcome
 
 
 @dataclass(eq=False)
@@ -59,6 +72,10 @@ class Oracle(Generic[CandidateType]):
     asked: int = 0
     _hang_limit: HangLimit = field(init=False)
     _runs: Runs[Question[CandidateType]] = field(init=False)
+    _suspect: Child | None = None
+    """The first run, if it is suspected to hang and has not ended."""
+    _hang: Outcome | None = None
+    """The outcome of the first run, once it has used up its time limit."""
 
     def __post_init__(self) -> None:
         self._hang_limit = HangLimit(self.limits, self.runner.least_hang_seconds, self.jobs)
@@ -67,6 +84,44 @@ class Oracle(Generic[CandidateType]):
     def ask(self, candidate: CandidateType, toggles: Toggles, purpose: str) -> Outcome:
         """Return the outcome of a candidate under toggles. Raises BudgetUsed."""
         return self.answer(Question(candidate, toggles, purpose))
+
+    def ask_first(self, candidate: CandidateType, toggles: Toggles, purpose: str) -> Outcome:
+        """Return the outcome of a first run. If the run is suspected to hang, do not wait for it.
+
+        The suspect goes on to its time limit while the search for the cause has begun. If it ends
+        earlier, the method of this oracle that is waiting raises NoHang. Raises BudgetUsed.
+        """
+        question = Question(candidate, toggles, purpose)
+        key = self.key(question)
+        if key in self.answers.known:
+            return self.answer(question)
+        if not self._runs.begin(CandidateRun(key, question), 1):
+            raise BudgetUsed
+        while (child := self._runs.child_of(key)) is not None:
+            self._collect(POLL)
+            if child.silence > SUSPICIOUS and child.phase not in BEFORE:
+                suspected = self.runner.outcome(child, child.so_far())
+                if suspected is not None and self.criteria.counts(suspected):
+                    self._runs.set_aside(child)
+                    self._suspect = child
+                    return suspected
+        return self.answer(question)
+
+    def await_suspect(self) -> Outcome | None:
+        """Wait for the first run if it was suspected to hang. Return its outcome if it did.
+
+        None if there was no suspicion, or if the budget ended first. Raises NoHang.
+        """
+        if self._suspect is not None:
+            self._suspect.count_unwatched_time()
+        while self._suspect is not None and self.spending.seconds_left > 0:
+            self._collect(POLL)
+        return self._hang
+
+    def drop_suspect(self) -> None:
+        """End the first run if it was suspected to hang and has not ended."""
+        self._suspect = None
+        self._runs.end_aside()
 
     def answer(self, question: Question[CandidateType]) -> Outcome:
         """Return the outcome of the candidate of a question. Raises BudgetUsed."""
@@ -134,6 +189,11 @@ class Oracle(Generic[CandidateType]):
         self._hang_limit.tighten(seconds)
         self.limits = self._hang_limit.limits
 
+    def tighten_for_hangs(self, ended: Outcome) -> None:
+        """Derive the hang limit, also that of silence, from a run of the candidate that ended."""
+        self._hang_limit.tighten_for_hangs(Duration.of(ended))
+        self.limits = self._hang_limit.limits
+
     def key(self, question: Question[CandidateType]) -> str:
         """Return the key of a question. Questions with equal keys have the same answer."""
         parts = (question.candidate.key, *question.toggles.texts(), *self.runner.key)
@@ -142,11 +202,9 @@ class Oracle(Generic[CandidateType]):
     def _known(self, key: str) -> Tally | None:
         """Return the tally of a question. A hang counts only if its time limit was no shorter."""
         tally = self.answers.known.get(key)
-        if tally is None or tally.outcome.endless:
+        if tally is None or not tally.outcome.signature.endswith(HANG):
             return tally
-        if tally.outcome.signature.endswith(HANG):
-            return tally if tally.outcome.seconds > 0.9 * self.limits.seconds else None
-        return tally
+        return tally if self._hang_limit.still_counts(tally.outcome) else None
 
     def _missing(self, key: str) -> int:
         """Return how many more runs a question needs if none of them settles it earlier."""
@@ -214,21 +272,30 @@ class Oracle(Generic[CandidateType]):
         self.reruns += 1
         self.spending.reruns += 1
         seconds = min(self.limits.seconds, max(self.spending.seconds_left, 0.0))
-        return self.runner.start(question, Limits(seconds, self.limits.memory))
+        return self.runner.start(question, msgspec.structs.replace(self.limits, seconds=seconds))
 
-    def _collect(self) -> None:
-        """Wait until at least one run has ended, and record the results."""
-        for child, run, ended in self._runs.ended():
+    def _collect(self, seconds: float = float("inf")) -> None:
+        """Wait until at least one run has ended, at most `seconds`, and record the results.
+
+        Raises NoHang if the suspect has ended by itself.
+        """
+        for child, run, ended in self._runs.ended(seconds):
             if ended.timed_out and self.spending.seconds_left <= 0:
                 continue  # the budget ended it, which says nothing about the candidate
             outcome = self.runner.outcome(child, ended)
             if outcome is None:
                 continue  # whoever needs the answer starts another run
             if not ended.timed_out:
-                self._hang_limit.loosen(ended.seconds)
+                self._hang_limit.loosen(Duration.of(ended))
                 self.limits = self._hang_limit.limits
             known = self._known(run.key)
             tally = Tally(outcome) if known is None else known.plus(outcome, self.failure)
             self.contradicted |= tally.contradictory
             self.answers.add(run.key, tally)
             self._emit(run.question, outcome, cached=False)
+            if child is self._suspect:
+                self._suspect = None
+                if not ended.timed_out:
+                    self.answers.add(run.key, Tally(outcome))  # shorter runs seemed to hang
+                    raise NoHang(outcome)
+                self._hang = outcome

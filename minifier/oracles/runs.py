@@ -33,6 +33,8 @@ class Runs(Generic[Question]):
         self._start = start
         self._affordable = affordable
         self._running: dict[Child, CandidateRun[Question]] = {}
+        self._aside: dict[Child, CandidateRun[Question]] = {}
+        """A run that goes on beside the others, and does not count."""
 
     def begin(self, run: CandidateRun[Question], times: int) -> bool:
         """Keep up to `times` runs of a question active as room permits, and at least one.
@@ -65,15 +67,36 @@ class Runs(Generic[Question]):
                 self._end(child)
         self._fill_up(wanted)
 
-    def ended(self) -> list[tuple[Child, CandidateRun[Question], Ended]]:
-        """Wait until at least one run has ended, and return those that have."""
+    def child_of(self, key: str) -> Child | None:
+        """Return the child of an active run of a question."""
+        return next((child for child, run in self._running.items() if run.key == key), None)
+
+    def set_aside(self, child: Child) -> None:
+        """Let a run go on beside the others, until it ends or is ended."""
+        self._aside[child] = self._running.pop(child)
+
+    def end_aside(self) -> None:
+        """End the run that goes on beside the others."""
+        for child in self._aside:
+            self.cpu_seconds += child.end().cpu_seconds
+        self._aside.clear()
+
+    def ended(
+        self, seconds: float = float("inf")
+    ) -> list[tuple[Child, CandidateRun[Question], Ended]]:
+        """Wait until at least one run has ended, at most `seconds`, and return those that have."""
+        active = self._running | self._aside
         try:
-            over = wait(list(self._running))
+            over = wait(active, seconds)
         except BaseException:
             self._running.clear()  # wait() has ended them
+            self._aside.clear()
             raise
         self.cpu_seconds += sum(ended.cpu_seconds for _, ended in over)
-        return [(child, self._running.pop(child), ended) for child, ended in over]
+        for child, _ in over:
+            self._running.pop(child, None)
+            self._aside.pop(child, None)
+        return [(child, active[child], ended) for child, ended in over]
 
     def _fill_up(self, wanted: Sequence[CandidateRun[Question]]) -> None:
         """Start the runs that are not active, while there is room and budget."""

@@ -11,8 +11,9 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import connection
+from pathlib import Path
 
 import msgspec
 
@@ -38,11 +39,13 @@ class Limits(msgspec.Struct, frozen=True):
 
     The defaults are those of the first run of a graph, in the commands and in `tcdebug.bisect`.
     Only seconds count during which the parent watches the child. Memory is that of the child and
-    all its descendants, without file-backed pages. None means no limit.
+    all its descendants, without file-backed pages. `silence` is how long the child may show no sign
+    of progress, in wall seconds; see `Child.signs`. None means no limit.
     """
 
     seconds: float = 120.0
     memory: int | None = 8 << 30
+    silence: float | None = None
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,10 @@ class Ended:
     """Wall seconds from its start to its end."""
     cpu_seconds: float
     """CPU-seconds of the child and of the descendants that it has waited for."""
+    silence: float = 0.0
+    """The longest time without a sign of progress, in wall seconds."""
+    silenced: bool = False
+    """Whether it was ended because it showed no sign of progress."""
 
     @property
     def returncode(self) -> int | None:
@@ -87,6 +94,9 @@ class Child:
     """Resident bytes that it shared with its parent when it was forked."""
     leads: bool = True
     """Whether it leads its own session. Other children share the terminal of their parent."""
+    signs: Path | None = None
+    """A file that grows while it makes progress. Messages are signs of progress too, and so is CPU
+    time that its descendants use, such as compilers."""
     phase: str = ""
     answer: bytes | None = None
     reply: bytes | None = None
@@ -105,6 +115,12 @@ class Child:
     """The time at which its memory and its descendants were last checked."""
     _known: set[Process] = field(default_factory=set)
     """Processes that it was seen to start."""
+    silence: float = 0.0
+    """Seconds since its last sign of progress."""
+    silenced: bool = False
+    _longest_silence: float = 0.0
+    _seen: tuple[int, int] = (0, 0)
+    """The size of `signs`, and the CPU time of its descendants, when they were last checked."""
 
     def __post_init__(self) -> None:
         self.began = self._checked = time.monotonic()
@@ -117,6 +133,11 @@ class Child:
         self.limits = limits
         self.left = limits.seconds if limits else float("inf")
         self.began = self._checked = time.monotonic()
+
+    def count_unwatched_time(self) -> None:
+        """Count the time since its start against its limit, also while nobody watched it."""
+        if self.limits is not None:
+            self.left = self.limits.seconds - (time.monotonic() - self.began)
 
     def ask(self, request: bytes) -> bytes | Ended:
         """Send a request. Return the reply, or how the child ended. Its time limit restarts."""
@@ -159,6 +180,11 @@ class Child:
             send_signal(self.pid, signal.SIGKILL, group=True)
         send_signal(self.pid, signal.SIGKILL)
 
+    def so_far(self) -> Ended:
+        """Return how it would have ended if it were ended now, for its silence."""
+        ended = self._ended(exited=False, code=None, cpu_seconds=0.0)
+        return replace(ended, timed_out=True, silenced=True)
+
     # -- for its watchers -----------------------------------------------------------------------
 
     @property
@@ -177,8 +203,11 @@ class Child:
     def check(self, spent: float, ready: Collection[object], processes: Snapshot | None) -> bool:
         """Read its messages and check its limits. Return whether it has exited or must end."""
         self.left -= spent
+        self.silence += spent
+        self._longest_silence = max(self._longest_silence, self.silence)
         if self.channel in ready:
             self._receive()
+            self.silence = 0.0
         if has_exited(self.pid):
             return True
         if self._answered is not None:
@@ -193,9 +222,22 @@ class Child:
         self._checked = time.monotonic()
         tree = descendants(self.pid, processes)
         self._known |= tree
+        self._look_for_signs(tree)
         limit = self.limits.memory if self.limits is not None else None
         if limit is not None and self.pid in processes:
             self.over_memory = self._exceeds(limit, [self.pid, *(one.pid for one in tree)])
+
+    def _look_for_signs(self, tree: Collection[Process]) -> None:
+        grown = 0
+        if self.signs is not None:
+            with contextlib.suppress(OSError):  # it has not written anything yet
+                grown = self.signs.stat().st_size
+        seen = grown, sum(one.ticks for one in tree)
+        if seen != self._seen:
+            self._seen, self.silence = seen, 0.0
+        allowed = self.limits.silence if self.limits is not None else None
+        if allowed is not None and self.silence > allowed:
+            self.timed_out = self.silenced = True
 
     def _exceeds(self, limit: int, pids: Collection[int]) -> bool:
         """Return whether processes hold more memory beyond what they share with ours than allowed.
@@ -252,6 +294,8 @@ class Child:
             pid=self.pid,
             seconds=time.monotonic() - self.began,
             cpu_seconds=cpu_seconds,
+            silence=self._longest_silence,
+            silenced=self.silenced,
         )
 
     def _close(self) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-STATE, PARENT, SESSION, STARTED = 0, 1, 3, 19
+STATE, PARENT, SESSION, USER, SYSTEM, STARTED = 0, 1, 3, 11, 12, 19
 """Positions in /proc/PID/stat after the name of the program; see proc_pid_stat(5)."""
 ZOMBIE = b"Z"
 
@@ -25,6 +25,8 @@ class Process:
     """Clock ticks between the boot of the machine and its start."""
     parent: int = field(compare=False)
     session: int = field(compare=False)
+    ticks: int = field(compare=False)
+    """Clock ticks of CPU time that it has used."""
 
 
 Snapshot = Mapping[int, Process]
@@ -46,7 +48,8 @@ def process(pid: int) -> Process | None:
     if fields[STATE] == ZOMBIE:
         return None
     started, parent, session = (int(fields[place]) for place in (STARTED, PARENT, SESSION))
-    return Process(pid, started, parent, session)
+    ticks = int(fields[USER]) + int(fields[SYSTEM])
+    return Process(pid, started, parent, session, ticks)
 
 
 def descendants(root: int, processes: Snapshot) -> set[Process]:

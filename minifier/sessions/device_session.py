@@ -77,6 +77,11 @@ class DeviceSession(Session):
         """Whether this process has stopped before initialising CUDA."""
         self.imports = ImportsOfChildren(self.folder)
 
+    @property
+    def suspects_hangs(self) -> bool:
+        """Whether the script's process need not be ended before the graph is investigated."""
+        return not self.serving
+
     def judge(self, case: Case, backend: Backend, ordinal: int, call: int) -> None:
         """Judge a graph in this process, or hand it over to the process that judges."""
         if self.parent is not None:

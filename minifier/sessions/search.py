@@ -19,7 +19,12 @@ import torch
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import Fallback
-from tcdebug.compiler.events.search_events import GraphRaised, GraphRecorded, GraphRounded
+from tcdebug.compiler.events.search_events import (
+    GraphRaised,
+    GraphRecorded,
+    GraphRounded,
+    HangSuspected,
+)
 from tcdebug.compiler.gate.toggles import ALL, Toggles
 from tcdebug.minifier.capture.capture_marks import CaptureMarks, no_other_capture
 from tcdebug.minifier.capture.recorder import Recorder
@@ -32,7 +37,7 @@ from tcdebug.minifier.investigation.investigate import Investigation
 from tcdebug.minifier.investigation.report import Report
 from tcdebug.minifier.oracles.answers import Answers
 from tcdebug.minifier.oracles.budget import Budget, BudgetUsed, Spending
-from tcdebug.minifier.oracles.oracle import Oracle
+from tcdebug.minifier.oracles.oracle import NoHang, Oracle
 from tcdebug.minifier.oracles.other_failures import OtherFailures
 from tcdebug.minifier.processes.interpreters import Interpreters
 from tcdebug.minifier.processes.job import NVML, PARTIAL, REPORT, Job
@@ -102,6 +107,11 @@ class Session:
         self.interpreters: Interpreters | None = None
         """Interpreters for the repros of the graph that was judged last."""
 
+    @property
+    def suspects_hangs(self) -> bool:
+        """Whether the search for the cause of a hang may begin before the first run has ended."""
+        return True
+
     def _raised(self, ordinal: int, error: Exception) -> None:
         self.log.emit(GraphRaised(ordinal, f"{type(error).__name__}: {error}"[:2000]))
 
@@ -132,14 +142,14 @@ class Session:
     def _judged(self, case: Case, backend: Backend, ordinal: int, call: int) -> Report | None:
         """Return the report of a graph that fails; None if the graph does not fail."""
         self.log.emit(GraphRecorded(ordinal, case.size, call))
-        base = self.base
         try:
-            subject, oracle, outcome = self._answer(case, backend, ordinal, call)
+            answer = self._answer(case, backend, ordinal, call)
         except BudgetUsed:
             note = f"graph {ordinal} had neither passed nor failed when the budget was used up"
             return Report(
                 "budget", reruns=self.spending.reruns, run_dir=self.job.run_dir, notes=[note]
             )
+        outcome = answer.outcome
         if outcome.kind is Kind.INVALID:
             what = f"graph {ordinal} is judged only as a part of the script"
             self.log.emit(Fallback(what, outcome.message[:2000]))
@@ -147,7 +157,28 @@ class Session:
             self.log.emit(GraphRounded(ordinal, call))
         if not outcome.failed:
             return None
-        self.log.emit(outcome.event)
+        try:
+            return self._investigated(answer, case, backend, ordinal)
+        except NoHang:
+            self._forget(outcome)
+            return self._judged(case, backend, ordinal, call)  # how it ended is known now
+
+    def _forget(self, suspected: Outcome) -> None:
+        """Log that a graph did not hang, and remove what the search for the cause has written."""
+        self.log.emit(Fallback("the search for the cause of a hang is dropped", suspected.message))
+        (self.folder / PARTIAL).unlink(missing_ok=True)
+        for file in (*self.folder.glob("repro*"), *self.folder.glob("short*")):
+            file.unlink()
+
+    def _investigated(
+        self, answer: GraphAnswer, case: Case, backend: Backend, ordinal: int
+    ) -> Report:
+        """Return the report of a graph that fails. Raises NoHang."""
+        base, (subject, oracle, outcome) = self.base, answer
+        if outcome.silenced:
+            self.log.emit(HangSuspected(outcome.direction, outcome.message))
+        else:
+            self.log.emit(outcome.event)
         self._say_unasked(base, outcome)
         oracle = self._failing(subject, oracle, case, outcome)
         oracle.failure, oracle.passes_needed = outcome, 1
@@ -171,6 +202,7 @@ class Session:
             return investigation.run()
         finally:
             oracle.ask_ahead(())
+            oracle.drop_suspect()
             if self.interpreters is not None:
                 self.interpreters.end()
 
@@ -193,10 +225,12 @@ class Session:
             return asked
         again = self._answer_from(own, case, ordinal, f"{what}, with the backend's random numbers")
         if again.outcome.failed:
+            asked.oracle.drop_suspect()
             return again
         if outcome.failed and again.outcome.kind is Kind.OK:
             what = f"graph {ordinal} fails only with eager's random numbers, and counts as passed"
             self.log.emit(Fallback(what, outcome.message[:2000]))
+            asked.oracle.drop_suspect()
             return again
         return asked
 
@@ -206,7 +240,8 @@ class Session:
         for setup in setups if self.job.wanted.check else setups[:1]:
             subject = self._subject(backend, ordinal, setup, setups)
             oracle = self._oracle(subject)
-            outcome = oracle.ask(case, self.base, purpose)
+            ask = oracle.ask_first if self.suspects_hangs else oracle.ask
+            outcome = ask(case, self.base, purpose)
             if outcome.failed:
                 break
         return GraphAnswer(subject, oracle, outcome)
@@ -231,11 +266,13 @@ class Session:
 
     def _tighten(self, oracle: Oracle[Case], case: Case, base: Toggles, outcome: Outcome) -> None:
         """Derive the hang limit from a run that ends: this one, or one with everything off."""
-        if outcome.kind is Kind.HANG:
-            with contextlib.suppress(BudgetUsed):  # the investigation will report it
-                outcome = oracle.ask(case, base.without(off=[ALL]), "how long a run takes")
         if outcome.kind is not Kind.HANG:
             oracle.tighten(outcome.seconds)
+            return
+        with contextlib.suppress(BudgetUsed):  # the investigation will report it
+            ended = oracle.ask(case, base.without(off=[ALL]), "how long a run takes")
+            if ended.kind is not Kind.HANG:
+                oracle.tighten_for_hangs(ended)
 
     def _subject(
         self, backend: Backend, ordinal: int, setup: str, setups: tuple[str, ...]

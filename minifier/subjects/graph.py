@@ -169,7 +169,12 @@ class GraphSubject:
                 self.imports.save()
             return msgspec.json.encode(outcome)
 
-        return self._forked(work, limits)
+        child = self._forked(work, limits)
+        child.signs = self._events_of(child.pid)
+        return child
+
+    def _events_of(self, pid: int) -> Path:
+        return self.folder / f"events-{pid}.jsonl"
 
     def _forked(self, work: Callable[[Callable[[str], None]], bytes], limits: Limits) -> Child:
         return fork(work, limits, self.folder / "candidates.log", self._fork)
@@ -194,12 +199,13 @@ class GraphSubject:
             self.log.emit(Fallback("os.fork", outcome.message))
             self._fork = fork_past_handlers
             return None
-        decisions = tuple(read_decisions(self.folder / f"events-{ended.pid}.jsonl"))
+        decisions = tuple(read_decisions(self._events_of(ended.pid)))
         return replace(
             outcome,
             decisions=decisions or outcome.decisions,
             seconds=ended.seconds,
             cpu_seconds=ended.cpu_seconds,
+            silence=ended.silence,
         )
 
     def write(self, candidate: Case, toggles: Toggles, outcome: Outcome, path: Path) -> None:

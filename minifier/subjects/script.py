@@ -6,6 +6,7 @@ outcome is its exit status, its signal, its last exception, or a hang.
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -64,17 +65,21 @@ class WholeScript:
         return 0
 
 
-def script_oracle(subject: ScriptSubject, seconds: float, name: str) -> Oracle[WholeScript]:
+def script_oracle(
+    subject: ScriptSubject, seconds: float, name: str, longest: float = math.inf
+) -> Oracle[WholeScript]:
     """Return an oracle for a whole script, with a budget of `seconds`.
 
-    `name` separates its answers, and the other failures it finds, from those of other searches.
+    `name` separates its answers, and the other failures it finds, from those of other searches. A
+    run of the script takes `longest` seconds at most.
     """
     job, folder = subject.job, Path(subject.job.run_dir)
+    limits = Limits(min(longest, job.limits.seconds * LONGER), job.limits.memory)
     return Oracle(
         subject,
         subject.log,
         Answers(folder / f"answers-{name}.jsonl"),
-        Limits(job.limits.seconds * LONGER, job.limits.memory),
+        limits,
         Spending(Budget(seconds, job.reruns)),
         job.wanted,
         OtherFailures(folder / "other" / name, subject.log),

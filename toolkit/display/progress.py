@@ -73,6 +73,8 @@ class ProgressDisplay(Live):
             case "failure":
                 message = first_line(data["message"], 160)
                 return f"[bad]failure:[/] {data['failure']} in {data['direction']}: {message}"
+            case "hang.suspected":
+                return f"[dim]·[/] {data['message']}: searching for the cause until it ends"
             case "bisect.plan":
                 self.left, self.minimising = data["expected"], False
                 return f"[dim]·[/] bisecting {data['size']} {data['over']}{self._estimate()}"

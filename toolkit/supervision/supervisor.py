@@ -292,7 +292,7 @@ class Supervisor:
             )
         if self.job.bisect and failed.in_dynamo and report.status == "confirmed":
             # where Dynamo raises, it names the line
-            report = report if report.faults[0].lines else self._with_line(report)
+            report = report if report.faults[0].lines else self._with_line(report, failed)
         return report
 
     def _healthy(self, recorded: int) -> Report:
@@ -303,10 +303,10 @@ class Supervisor:
         healthy = Report("no_failure", run_dir=str(self.folder), notes=notes)
         return self._sometimes_failing() or healthy
 
-    def _with_line(self, report: Report) -> Report:
+    def _with_line(self, report: Report, failed: ScriptFailure) -> Report:
         """Return the report of a script that Dynamo makes fail, with the statement that does."""
         self.progress.say("looking for the statement that Dynamo captures wrongly")
-        found = find_line(self.job, self.log, self.seconds_left, self.sessions)
+        found = find_line(self.job, self.log, self.seconds_left, self.sessions, failed.runs.seconds)
         if found is None:
             return report
         note = f"it fails if Dynamo captures this statement ({found.unit}): {found.subject}"

@@ -24,10 +24,11 @@ from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.surroundings import surroundings
 from tcdebug.minifier.judging.endings import outcome_of
+from tcdebug.minifier.oracles import oracle as oracle_module
 from tcdebug.minifier.oracles.answers import Answer, Answers, read_answers
 from tcdebug.minifier.oracles.budget import Budget, BudgetUsed
-from tcdebug.minifier.oracles.hang_limit import HangLimit
-from tcdebug.minifier.oracles.oracle import Oracle
+from tcdebug.minifier.oracles.hang_limit import Duration, HangLimit
+from tcdebug.minifier.oracles.oracle import NoHang, Oracle
 from tcdebug.minifier.oracles.other_failures import OtherFailures
 from tcdebug.minifier.oracles.question import Question
 from tcdebug.minifier.processes.process import Ended, Limits
@@ -39,6 +40,7 @@ from tcdebug.minifier.targets.backends import Backend
 
 OFF = Toggles.parse(["fuse"])
 OK = Outcome(Kind.OK)
+HANGS = Outcome(Kind.HANG, "compile", "compile | hang")
 CRASH = Outcome(
     Kind.CRASH,
     "compile",
@@ -246,12 +248,82 @@ def test_the_slowest_run_that_ended_gives_other_runs_three_times_as_long() -> No
     limit = HangLimit(Limits(120.0, 1 << 30), 5.0, 1)
     limit.tighten(0.001)
     assert limit.limits == Limits(5.0, 1 << 30)
-    limit.loosen(4.0)
+    limit.loosen(Duration(4.0, 4.0))
     assert limit.limits == Limits(12.0, 1 << 30)
-    limit.loosen(1.0)
+    limit.loosen(Duration(1.0, 1.0))
     assert limit.limits == Limits(12.0, 1 << 30)
-    limit.loosen(100.0)
+    limit.loosen(Duration(100.0, 1.0))
     assert limit.limits == Limits(120.0, 1 << 30)
+
+
+def test_a_candidate_of_a_hang_may_be_silent_as_long_as_runs_that_ended() -> None:
+    limit = HangLimit(Limits(120.0, None), 15.0, 1)
+    limit.tighten_for_hangs(Duration(1.0, 0.2))
+    assert limit.limits == Limits(15.0, None, 5.0)
+    limit.loosen(Duration(4.0, 3.0))
+    assert limit.limits == Limits(15.0, None, 9.0)
+    slower = HangLimit(Limits(120.0, None), 15.0, 1)
+    slower.tighten_for_hangs(Duration(4.0, 2.0))
+    assert slower.limits == Limits(40.0, None, 20.0)
+
+
+def test_a_hang_counts_only_if_it_had_as_much_time_as_a_run_has_now() -> None:
+    long, silent = (replace(HANGS, seconds=15.0), replace(HANGS, silence=5.0, silenced=True))
+    limit = HangLimit(Limits(15.0, None), 15.0, 1)
+    assert limit.still_counts(long)
+    assert not limit.still_counts(silent)
+    limit.tighten_for_hangs(Duration(1.0, 0.2))
+    assert limit.still_counts(silent)
+    limit.loosen(Duration(2.0, 2.0))
+    assert not limit.still_counts(silent)
+    assert limit.still_counts(replace(silent, endless=True))
+
+
+# -- a first run that seems to hang ---------------------------------------------------------
+
+
+def test_the_search_for_a_hang_begins_before_its_first_run_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(oracle_module, "SUSPICIOUS", 1.0)
+    asked = oracle(tmp_path, backends.target(backends.hangs), limits=Limits(8.0))
+    suspected = asked.ask_first(tanh_case(), Toggles(), "first")
+    assert (suspected.kind, suspected.signature) == (Kind.HANG, "compile | hang")
+    assert suspected.message.startswith("no sign of progress of the compile for ")
+    hang = asked.await_suspect()
+    assert hang is not None
+    assert (hang.signature, hang.silenced) == ("compile | hang", False)
+    assert hang.seconds >= 8.0
+    assert asked.reruns == 1
+
+
+def test_a_slow_compile_that_seemed_to_hang_is_not_a_hang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(module: torch.fx.GraphModule, inputs: object) -> object:
+        time.sleep(4.0)
+        return module.forward
+
+    monkeypatch.setattr(oracle_module, "SUSPICIOUS", 1.0)
+    asked = oracle(tmp_path, backends.target(slow), limits=Limits(120.0))
+    assert asked.ask_first(tanh_case(), Toggles(), "first").kind is Kind.HANG
+    asked.tighten_for_hangs(replace(OK, seconds=0.1))
+    with pytest.raises(NoHang) as ended:
+        asked.rate(tanh_case(), Toggles(), HANGS, 4)
+    assert ended.value.outcome.kind is Kind.OK
+    later = oracle(tmp_path, backends.target(slow))
+    assert later.ask_first(tanh_case(), Toggles(), "known").kind is Kind.OK
+    assert later.reruns == 0
+
+
+def test_what_the_criteria_exclude_is_not_suspected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(oracle_module, "SUSPICIOUS", 1.0)
+    limits, wanted = Limits(4.0), Criteria("nan")
+    asked = oracle(tmp_path, backends.target(backends.hangs), limits, criteria=wanted)
+    assert asked.ask_first(tanh_case(), Toggles(), "first").kind is Kind.INVALID
+    assert asked.await_suspect() is None
 
 
 def test_decisions_of_a_child_are_read_from_its_events_even_if_the_script_disables_logs(

@@ -154,6 +154,46 @@ def test_a_hang_that_keeps_sending_ends_at_its_time_limit() -> None:
     assert ended(work, BRIEF).timed_out
 
 
+SILENCE = Limits(60.0, None, 1.5)
+
+
+def test_a_silent_child_ends_before_its_time_limit() -> None:
+    def work(notify: Notify) -> bytes:
+        notify("compile")
+        while True:
+            pass
+
+    result = ended(work, SILENCE)
+    assert (result.timed_out, result.silenced, result.phase) == (True, True, "compile")
+    assert result.silence > 1.5
+    assert result.seconds < 60.0
+
+
+@pytest.mark.parametrize("sign", ["phase", "event", "descendant"])
+def test_a_child_that_shows_progress_is_not_silent(sign: str, tmp_path: Path) -> None:
+    signs = tmp_path / "events"
+
+    def work(notify: Notify) -> bytes:
+        end = time.monotonic() + 4.0
+        if sign == "descendant":
+            busy = f"import time\nwhile time.monotonic() < {end}: pass"
+            subprocess.run([sys.executable, "-c", busy], check=True)
+        while time.monotonic() < end:
+            if sign == "phase":
+                notify("compile")
+            else:
+                with signs.open("a") as file:
+                    file.write("decision")
+            time.sleep(0.05)
+        return b"done"
+
+    child = fork(work, SILENCE)
+    child.signs = signs
+    result = finished(child)
+    assert (result.answer, result.silenced) == (b"done", False)
+    assert 0.0 < result.silence < 4.0
+
+
 def test_a_busy_hang_uses_cpu_time() -> None:
     def work(notify: Notify) -> bytes:
         while True:
