@@ -12,6 +12,13 @@ from torch import fx
 
 from tcdebug.compiler import seams
 from tcdebug.compiler.devices import DEVICES
+from tcdebug.compiler.effects import (
+    as_tuple,
+    has_effect,
+    is_number,
+    may_share_memory,
+    written_operands,
+)
 from tcdebug.compiler.errors.exceptions import CompileError
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.arithmetic.index import Index, Symbol, to_index
@@ -29,13 +36,6 @@ from tcdebug.compiler.ir.graph import (
 )
 from tcdebug.compiler.ir.operations import STORABLE, UnsupportedOperands
 from tcdebug.compiler.ir.user_lines import innermost_line
-from tcdebug.compiler.lower.effects import (
-    as_tuple,
-    has_effect,
-    is_number,
-    may_share_memory,
-    written_operands,
-)
 from tcdebug.compiler.lower.interface.site import Lowering, Memory, Site
 from tcdebug.compiler.lower.interface.sizes import Sizes, Unrepresentable
 from tcdebug.compiler.lower.interface.tensor import NotLowered, Tensor, from_buffer
@@ -129,9 +129,7 @@ class _Lowerer:
             self.values[node] = Ref(node.name)
 
     def _constant(self, node: fx.Node) -> None:
-        value: Any = self.module
-        for part in str(node.target).split("."):
-            value = getattr(value, part)
+        value = operator.attrgetter(str(node.target))(self.module)
         self.constants[node.name] = value
         self.names[node] = node.name
         self.values[node] = Ref(node.name)

@@ -15,10 +15,10 @@ import torch
 from torch import fx
 
 from tcdebug.compiler import seams
+from tcdebug.compiler.effects import may_share_memory, written_operands
 from tcdebug.compiler.gate.gate import Gate
-from tcdebug.compiler.partition.saved_tensors import count_seen
+from tcdebug.compiler.partition.saved_tensors import count_visible
 from tcdebug.compiler.passes.common_subexpressions import common_subexpressions
-from tcdebug.compiler.passes.purity import may_alias
 
 UNIT = "partition.min_cut"
 NOOPS = "passes.noop_elimination"
@@ -51,7 +51,7 @@ def partitioner(
         else:
             parts = seams.default_partition(joint, inputs, **kwargs)
         _saved_as_they_were(parts[0], kwargs["num_fwd_outputs"])
-        count_seen(*parts, kwargs["num_fwd_outputs"])
+        count_visible(*parts, kwargs["num_fwd_outputs"])
         return parts
 
     return partition
@@ -78,8 +78,8 @@ def _saved_as_they_were(forward: fx.GraphModule, outputs: int) -> None:
     output = forward.graph.output_node()
     given: Any = output.args[0]
     results: list[Any] = list(given)
-    writes = [n for n in forward.graph.nodes if _writes(n)]
-    written = {write.args[0] for write in writes}
+    writes = [n for n in forward.graph.nodes if any(written_operands(n))]
+    written = {operand for write in writes for operand in written_operands(write)}
     for place, result in enumerate(results[outputs:], outputs):
         if not isinstance(result, fx.Node) or written.isdisjoint(_shared_with(result)):
             continue
@@ -91,16 +91,12 @@ def _saved_as_they_were(forward: fx.GraphModule, outputs: int) -> None:
         forward.recompile()
 
 
-def _writes(node: fx.Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
-
-
 def _shared_with(node: fx.Node) -> set[fx.Node]:
     """Return a tensor, and the tensors that it may be a view of."""
     found: set[fx.Node] = set()
     left = [node] if isinstance(node.meta.get("val"), torch.Tensor) else []
     while left:
         found.add(latest := left.pop())
-        if latest.op == "call_function" and may_alias(latest.target):
+        if latest.op == "call_function" and may_share_memory(latest):
             left.extend(n for n in latest.all_input_nodes if n not in found)
     return found

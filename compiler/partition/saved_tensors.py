@@ -1,7 +1,7 @@
 """Lets tensors that forward saves only for backward have different strides from eager's.
 
 AOTAutograd compiles backward for the strides that forward's compiler reports. The partition counts
-the results that others see. `free_strides` lets passes change the strides of the rest and reports
+the results that others read. `free_strides` lets passes change the strides of the rest and reports
 them. `take_strides` writes them into backward's graph.
 """
 
@@ -15,20 +15,20 @@ import torch
 from torch import fx
 
 from tcdebug.compiler import seams
-from tcdebug.compiler.passes.purity import READERS_OF_PLACES, SEEN, same_numbers
+from tcdebug.compiler.passes.replacement import FIXED_STRIDES, STRIDE_SENSITIVE, same_numbers
 from tcdebug.compiler.passes.strides import restride
 
-SEEN_BY_OTHERS = "seen_by_others"
+VISIBLE_RESULTS = "visible_results"
 """Key in the meta of forward's output: how many results are not only saved for backward."""
 
 
-def count_seen(forward: fx.GraphModule, backward: fx.GraphModule, seen: int) -> None:
-    """Record how many of forward's results, which come first, are seen by others than backward.
+def count_visible(forward: fx.GraphModule, backward: fx.GraphModule, visible: int) -> None:
+    """Record how many of forward's results, which come first, are read by others than backward.
 
     Records nothing if the result of an operator in backward depends on the memory layout.
     """
-    if not any(node.target in READERS_OF_PLACES for node in backward.graph.nodes):
-        forward.graph.output_node().meta[SEEN_BY_OTHERS] = seen
+    if not any(node.target in STRIDE_SENSITIVE for node in backward.graph.nodes):
+        forward.graph.output_node().meta[VISIBLE_RESULTS] = visible
 
 
 @contextmanager
@@ -38,11 +38,11 @@ def free_strides(forward: fx.GraphModule) -> Iterator[None]:
     Reports the new strides to AOTAutograd at the end.
     """
     output = forward.graph.output_node()
-    seen = output.meta.get(SEEN_BY_OTHERS)
-    if seen is None or not seams.takes_strides(seen):
+    visible = output.meta.get(VISIBLE_RESULTS)
+    if visible is None or not seams.takes_strides(visible):
         yield
         return
-    output.meta[SEEN] = seen
+    output.meta[FIXED_STRIDES] = visible
     before = _results(forward)
     yield
     pairs = zip(before, _results(forward), strict=True)

@@ -3,8 +3,8 @@
 A pass is a function that changes a graph and returns whether it did. Contract: the graph is valid
 before and after, and every node has a fake value in meta["val"]. The outputs keep their values,
 dtypes, sizes and strides; only tensors that forward saves for backward may change strides
-(`purity.strided_as_eager`, `strides.restride`). Graphs are functional except for updates of inputs
-at the end, which the last pass moves.
+(`replacement.strided_as_eager`, `strides.restride`). Graphs are functional except for updates of
+inputs at the end, which the last pass moves. Each file states what its pass matches and guarantees.
 """
 
 from __future__ import annotations

@@ -1,11 +1,17 @@
-"""The pass passes.algebraic."""
+"""Removes arithmetic that leaves its left operand unchanged.
+
+Matches an operator with the number that is neutral for it (`NEUTRAL`), and an involution of the
+same involution. The operand replaces the call if dtype, device, size and strides are the same.
+Guarantees the same bits, NaN, inf and -0.0 included; so `x + 0` stays. A call that the graph
+returns stays, because a caller may write to the result.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import fx
 
-from tcdebug.compiler.passes.purity import escaping, replace_by_equal, same_tensor
+from tcdebug.compiler.passes.replacement import escaping, replace_by_equal, same_tensor
 
 aten = torch.ops.aten
 

@@ -1,4 +1,14 @@
-"""The pass passes.aligned_products."""
+"""Pads matrix products on a GPU so that tensor cores load aligned rows.
+
+Matches mm and addmm in bfloat16 or float16 of known sizes, if they are large
+(`FEWEST_MULTIPLICATIONS`, `FEWEST_USES`) and a contiguous dimension is not a multiple of `ALIGNED`.
+For such sizes, for example a vocabulary of 50257, cuBLAS must use slow kernels. A row stride that
+is a multiple of 16 bytes does not suffice if the size is that of the contracted dimension.
+
+Operands are copied with zeros appended. The additional rows of the result are not read. Its
+additional columns are removed by a copy where the layout matters; a large result is computed and
+copied in pieces. Guarantees the same sums, though cuBLAS may add in another order.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +19,7 @@ import torch
 from torch import fx
 
 from tcdebug.compiler.operators.product_in_pieces import product_in_pieces, rows_of_a_piece
-from tcdebug.compiler.passes.purity import strided_as_eager
+from tcdebug.compiler.passes.replacement import strided_as_eager
 from tcdebug.compiler.passes.strides import restride
 from tcdebug.compiler.passes.unfused_bias import on_gpu, read_by_loops
 
@@ -18,43 +28,36 @@ aten = torch.ops.aten
 HALVES = (torch.bfloat16, torch.float16)
 ALIGNED = 8
 """Elements of a half-precision type in 16 bytes, the unit in which tensor cores load."""
-WORTH = 1 << 30
+FEWEST_MULTIPLICATIONS = 1 << 30
 """The number of multiplications from which copying an operand pays."""
-REUSED = 256
+FEWEST_USES = 256
 """Copying also requires that each element is used at least this often."""
 PRODUCTS = (aten.mm.default, aten.addmm.default)
 TRANSPOSES = (aten.t.default, aten.permute.default, aten.transpose.int)
 
-Gaps = tuple[int, int, int]
+Padding = tuple[int, int, int]
 """Zeros to append to the rows, the contracted dimension, and the columns of a product."""
 
 
 def aligned_products(graph: fx.Graph) -> bool:
-    """Pad large half-precision matrix products on a GPU to sizes that are multiples of 8.
-
-    For other sizes, such as a vocabulary of 50257, cuBLAS must use slow kernels. A row stride that
-    is a multiple of 16 bytes does not suffice if the size is that of the contracted dimension.
-    Operands are copied with zeros appended. The additional rows of the result are not read. Its
-    additional columns are removed by a copy where the layout matters; a large result is computed
-    and copied in pieces.
-    """
+    """Pad large half-precision matrix products on a GPU to sizes that are multiples of 8."""
     kept = strided_as_eager(graph)
     padded: dict[tuple[fx.Node, int, int], fx.Node] = {}
     changed = False
     for node in list(graph.nodes):
         if node.target not in PRODUCTS or node.kwargs or not on_gpu(node) or not _large(node):
             continue
-        gaps = _gaps(node)
-        if gaps is None or not any(gaps):
+        padding = _padding(node)
+        if padding is None or not any(padding):
             continue
         changed = True
         view = node not in kept and read_by_loops(node)
         with graph.inserting_before(node):
-            target, given = node.target, _padded_operands(graph, node, gaps, padded)
-            if gaps[2] and not view and _has_pieces(given):
-                result = _in_pieces(graph, node, given)
+            target, operands = node.target, _padded_operands(graph, node, padding, padded)
+            if padding[2] and not view and _has_pieces(operands):
+                result = _in_pieces(graph, node, operands)
             else:
-                result = _without_gaps(graph, _call(graph, target, *given), node, view=view)
+                result = _unpadded(graph, _call(graph, target, *operands), node, view=view)
         result.meta = {**node.meta, "val": result.meta["val"]}
         node.replace_all_uses_with(result)
         graph.erase_node(node)
@@ -76,7 +79,7 @@ def _large(node: fx.Node) -> bool:
     if left.dtype not in HALVES or not all(isinstance(n, int) for n in numbers):
         return False
     sizes = [int(n) for n in numbers]
-    return math.prod(sizes) >= WORTH and min(sizes) >= REUSED
+    return math.prod(sizes) >= FEWEST_MULTIPLICATIONS and min(sizes) >= FEWEST_USES
 
 
 def _is_transposed(operand: fx.Node) -> bool | None:
@@ -90,7 +93,7 @@ def _is_transposed(operand: fx.Node) -> bool | None:
     return None if 1 not in value.stride() else value.stride(1) != 1
 
 
-def _gaps(node: fx.Node) -> Gaps | None:
+def _padding(node: fx.Node) -> Padding | None:
     """Return the zeros to append. None if an operand has neither contiguous rows nor columns.
 
     A dimension needs padding only if it is the contiguous dimension of an operand or the result.
@@ -102,17 +105,20 @@ def _gaps(node: fx.Node) -> Gaps | None:
     rows, depth = (int(n) for n in left.meta["val"].shape)
     columns = int(right.meta["val"].shape[1])
     return (
-        _gap(rows) if left_transposed else 0,
-        0 if left_transposed and not right_transposed else _gap(depth),
-        _gap(columns),
+        _missing(rows) if left_transposed else 0,
+        0 if left_transposed and not right_transposed else _missing(depth),
+        _missing(columns),
     )
 
 
 def _padded_operands(
-    graph: fx.Graph, node: fx.Node, gaps: Gaps, padded: dict[tuple[fx.Node, int, int], fx.Node]
+    graph: fx.Graph,
+    node: fx.Node,
+    padding: Padding,
+    padded: dict[tuple[fx.Node, int, int], fx.Node],
 ) -> list[fx.Node]:
     """Return the bias, if any, and the operands of a product, padded with zeros."""
-    rows, depth, columns = gaps
+    rows, depth, columns = padding
     left, right = _operands(node)
     biases = [bias for bias in node.args[:-2] if isinstance(bias, fx.Node)]
     size = [int(n) for n in node.meta["val"].shape]
@@ -144,28 +150,30 @@ def _padded_operand(
     return padded[key]
 
 
-def _padded_bias(graph: fx.Graph, bias: fx.Node, size: list[int], gaps: tuple[int, int]) -> fx.Node:
+def _padded_bias(
+    graph: fx.Graph, bias: fx.Node, size: list[int], padding: tuple[int, int]
+) -> fx.Node:
     """Return a bias, padded in each dimension in which it is not broadcast."""
     shape = bias.meta["val"].shape
-    ends = zip(reversed(shape), reversed(size), reversed(gaps), strict=False)
-    pads = [pad for n, whole, gap in ends for pad in (0, gap if n == whole else 0)]
+    ends = zip(reversed(shape), reversed(size), reversed(padding), strict=False)
+    pads = [pad for n, whole, more in ends for pad in (0, more if n == whole else 0)]
     return _call(graph, aten.constant_pad_nd.default, bias, pads) if any(pads) else bias
 
 
-def _has_pieces(given: list[fx.Node]) -> bool:
+def _has_pieces(operands: list[fx.Node]) -> bool:
     """Return whether a product has several pieces, and its bias is the same for each row."""
-    *biases, left, right = (node.meta["val"] for node in given)
+    *biases, left, right = (node.meta["val"] for node in operands)
     return left.shape[0] > rows_of_a_piece(right) and all(bias.dim() < 2 for bias in biases)
 
 
-def _in_pieces(graph: fx.Graph, node: fx.Node, given: list[fx.Node]) -> fx.Node:
+def _in_pieces(graph: fx.Graph, node: fx.Node, operands: list[fx.Node]) -> fx.Node:
     """The product without padding, computed so that only one padded piece exists at a time."""
-    *biases, left, right = given
+    *biases, left, right = operands
     size = (int(n) for n in node.meta["val"].shape)
     return _call(graph, product_in_pieces(), left, right, *(biases or (None,)), *size)
 
 
-def _without_gaps(graph: fx.Graph, product: fx.Node, node: fx.Node, *, view: bool) -> fx.Node:
+def _unpadded(graph: fx.Graph, product: fx.Node, node: fx.Node, *, view: bool) -> fx.Node:
     """Return the result without its padding. A view if `view`, otherwise a contiguous copy."""
     rows, columns = (int(n) for n in node.meta["val"].shape)
     found = product
@@ -177,7 +185,7 @@ def _without_gaps(graph: fx.Graph, product: fx.Node, node: fx.Node, *, view: boo
     return found if view else _call(graph, aten.clone.default, found)
 
 
-def _gap(size: int) -> int:
+def _missing(size: int) -> int:
     return -size % ALIGNED
 
 

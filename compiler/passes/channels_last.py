@@ -1,4 +1,10 @@
-"""The pass passes.channels_last."""
+"""Runs chains of convolutions and poolings on a CPU in channels-last layout.
+
+Matches two-dimensional convolutions in a floating-point dtype with contiguous results, and the
+operators after them that compute the same result in every layout (`FOLLOWERS`). Copies convert the
+layout where a chain begins and ends. Guarantees eager's strides at every other node. Changes
+nothing if more elements would be copied than convolutions and poolings read and write.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The pass passes.common_subexpressions."""
+"""Merges pure calls with equal operators and arguments.
+
+Guarantees that merged tensors have the same dtype, device, size and strides. Results of the graph,
+and the tensors that they view, stay separate: callers may write to them.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,12 @@ from typing import Any
 import torch
 from torch import fx
 
-from tcdebug.compiler.passes.purity import escaping, is_pure, same_tensor
+from tcdebug.compiler.effects import is_pure
+from tcdebug.compiler.passes.replacement import escaping, same_tensor
 
 
 def common_subexpressions(graph: fx.Graph) -> bool:
-    """Merge pure calls with equal arguments.
-
-    Results of the graph, and the tensors that they view, stay separate: callers may write to them.
-    """
+    """Merge pure calls with equal arguments."""
     kept = escaping(graph)
     first: dict[Any, fx.Node] = {}
     changed = False

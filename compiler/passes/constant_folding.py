@@ -1,7 +1,14 @@
-"""The pass passes.constant_folding."""
+"""Computes at compile time what depends on no input.
+
+Matches pure calls on constants of known size, up to `LARGEST` elements, on a CPU. A value that a
+kernel computes at less cost than a load (`INLINED`) stays, unless an operand is folded. A value
+whose elements are all equal becomes `full`; others become constants in eager's layout.
+Guarantees eager's bits, since eager computes the value.
+"""
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
@@ -9,7 +16,8 @@ from torch import fx
 from torch.fx.node import map_arg
 
 from tcdebug.compiler import seams
-from tcdebug.compiler.passes.purity import escaping, is_pure
+from tcdebug.compiler.effects import is_pure
+from tcdebug.compiler.passes.replacement import escaping
 
 aten = torch.ops.aten
 prims = torch.ops.prims
@@ -91,10 +99,7 @@ def _is_small(node: fx.Node) -> bool:
 def _computed(node: fx.Node, values: dict[fx.Node, torch.Tensor]) -> torch.Tensor:
     """Return the value of a constant node, computed in eager."""
     if node.op == "get_attr":
-        value: Any = node.graph.owning_module
-        for part in str(node.target).split("."):
-            value = getattr(value, part)
-        return torch.as_tensor(value)
+        return torch.as_tensor(operator.attrgetter(str(node.target))(node.graph.owning_module))
     args, kwargs = map_arg((node.args, dict(node.kwargs)), lambda n: values[n])
     assert callable(node.target)
     result: torch.Tensor = node.target(*args, **kwargs)

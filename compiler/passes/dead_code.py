@@ -1,10 +1,13 @@
-"""The pass passes.dead_code."""
+"""Removes pure calls whose results are unused.
+
+Calls with effects stay: writes, random draws, unknown operators, and calls that bind a size.
+"""
 
 from __future__ import annotations
 
 from torch import fx
 
-from tcdebug.compiler.passes.purity import is_pure
+from tcdebug.compiler.effects import is_pure
 
 
 def dead_code(graph: fx.Graph) -> bool:

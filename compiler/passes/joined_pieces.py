@@ -1,4 +1,10 @@
-"""The pass passes.joined_pieces."""
+"""Removes joins that are taken apart again, and splits that are joined again.
+
+Matches a slice of a cat, or a result of a split of it, that is exactly one operand; and a cat of
+all pieces of a tensor, in order. Sizes along the dimension must be known. Guarantees equal values;
+the replacement is row-major, so it allows every view that the original allows. Applies neither to
+results of the graph nor to values that `as_strided` reads.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from tcdebug.compiler.passes.purity import escaping, same_numbers
+from tcdebug.compiler.passes.replacement import escaping, same_numbers
 
 aten = torch.ops.aten
 

@@ -1,11 +1,16 @@
-"""The pass passes.noop_elimination."""
+"""Removes copies and views that leave their operand unchanged.
+
+Matches the operators in `COPIES` and `VIEWS` if dtype, device, size, strides and the order of
+elements stay the same. A copy that is returned, or is made of an input, stays: either tensor may be
+written to later.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import fx
 
-from tcdebug.compiler.passes.purity import escaping, replace_by_equal, same_tensor
+from tcdebug.compiler.passes.replacement import escaping, replace_by_equal, same_tensor
 
 aten = torch.ops.aten
 prims = torch.ops.prims
@@ -24,10 +29,7 @@ VIEWS = (
 
 
 def noop_elimination(graph: fx.Graph) -> bool:
-    """Remove copies and views that leave their operand unchanged.
-
-    A copy that is returned, or is made of an input, stays: either tensor may be written to later.
-    """
+    """Remove copies and views that leave their operand unchanged."""
     returned, kept = set(graph.output_node().all_input_nodes), escaping(graph)
     changed = False
     for node in list(graph.nodes):

@@ -1,4 +1,10 @@
-"""The pass passes.random_numbers."""
+"""Draws random numbers in kernels, with Philox.
+
+Matches the operators in `DISTRIBUTIONS` with a dense result and torch's own generator. Each call of
+a graph draws one seed per device from that generator. Backward receives forward's seed, so it
+recomputes the same numbers. Guarantees eager's distributions, but not eager's numbers. The option
+`fallback_random`, which does, switches the pass off.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +18,7 @@ from torch import fx
 from torch.utils.checkpoint import CheckpointPolicy
 
 from tcdebug.compiler.operators.philox import random_bits
-from tcdebug.compiler.passes.purity import same_numbers
+from tcdebug.compiler.passes.replacement import same_numbers
 
 aten = torch.ops.aten
 
@@ -22,11 +28,7 @@ DIGITS = {torch.float64: 53, torch.float32: 24, torch.bfloat16: 8, torch.float16
 
 
 def random_numbers(graph: fx.Graph) -> bool:
-    """Draw random numbers in kernels with Philox, from a seed of torch's generator.
-
-    Each call of a graph draws one seed per device. Backward receives forward's seed, so that it
-    recomputes the same numbers.
-    """
+    """Draw random numbers in kernels with Philox, from a seed of torch's generator."""
     draws = [n for n in graph.nodes if n.op == "call_function" and n.target in DISTRIBUTIONS]
     writer = _DrawWriter(graph)
     for node in draws:

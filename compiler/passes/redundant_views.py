@@ -1,4 +1,8 @@
-"""The pass passes.redundant_views."""
+"""Merges views of views.
+
+Matches `view` of `view`, of which the last decides the shape, and `permute` of `permute`, which
+compose. Guarantees the same tensor, in the same memory. Other pairs of views stay.
+"""
 
 from __future__ import annotations
 

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from tcdebug.compiler.passes.purity import READERS_OF_PLACES, exposes, may_alias
+from tcdebug.compiler.effects import may_share_memory, may_write
+from tcdebug.compiler.passes.replacement import STRIDE_SENSITIVE
 
 aten = torch.ops.aten
 
@@ -23,9 +24,9 @@ def restride(graph: fx.Graph, node: fx.Node, value: Any, *, results: bool) -> No
     for user in list(node.users):
         if user.op == "output":
             unable += [] if results else [user]
-        elif exposes(user) or user.target in READERS_OF_PLACES:
+        elif may_write(user) or user.target in STRIDE_SENSITIVE:
             unable.append(user)
-        elif may_alias(user.target):
+        elif may_share_memory(user):
             viewed = _viewed(user)
             if viewed is None:
                 unable.append(user)

@@ -1,4 +1,10 @@
-"""The pass passes.updates_in_place."""
+"""Writes an update of part of an input into the input.
+
+Functionalization turns `x[i] = y` into a scatter into a new tensor, which is finally copied to x.
+Matches such a chain of scatters (`VIEW_OF`, `IN_PLACE`) from an input to the copy back into it. The
+part is written to x, and readers of the new tensor read x. Applies only if nothing reads the old
+values later. Must run last: after it, the graph is no longer functional.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import fx
 
-from tcdebug.compiler.passes.purity import may_alias
+from tcdebug.compiler.effects import may_share_memory
 
 aten = torch.ops.aten
 
 
 def updates_in_place(graph: fx.Graph) -> bool:
-    """Write an update of part of an input into the input, instead of copying the whole input.
-
-    Functionalization turns x[i] = y into a scatter into a new tensor, which is finally copied to x.
-    This pass writes the part to x and lets readers of the new tensor read x. It applies only if
-    nothing reads the old values later.
-    """
+    """Write an update of part of an input into the input, instead of copying the whole input."""
     changed = False
     for last in [n for n in graph.nodes if n.target is aten.copy_.default]:
         memory = last.args[0]
@@ -70,7 +71,7 @@ def _readers(value: fx.Node) -> Iterator[fx.Node]:
             if user not in seen:
                 seen.add(user)
                 yield user
-                if user.op != "output" and may_alias(user.target):
+                if user.op != "output" and may_share_memory(user):
                     stack.append(user)
 
 

@@ -1,4 +1,8 @@
-"""The pass pregrad.dropout_removal."""
+"""Removes dropout with the literal `training=False`.
+
+Guarantees eager's aliasing: eager returns the input itself. In-place dropout, and a flag that is
+not a literal, stay.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""The pass pregrad.fused_attention."""
+"""Fuses attention that a program writes as products and a softmax.
+
+Matches softmax(q k^T * scale) v in float32 on a CPU, with four dimensions, without a mask or
+dropout, if nothing else reads the scores and they are large (`SHORTEST`). Guarantees eager's layout
+and results within rounding. The fused call gives zeros where all scores of a query are NaN or -inf;
+queries and keys that cause such scores give NaN again afterwards.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +23,7 @@ SHORTEST = 128
 
 
 def fused_attention(graph: fx.Graph) -> bool:
-    """Replace softmax(q k^T * scale) v by one call of attention, which does not store the scores.
-
-    Only for float32 without a mask or dropout. The fused call gives zeros where all scores of a
-    query are NaN or -inf. Queries and keys that cause such scores give NaN again afterwards.
-    """
+    """Replace softmax(q k^T * scale) v by one call of attention, which stores no scores."""
     changed = False
     for node in list(graph.nodes):
         found = _attention(node)

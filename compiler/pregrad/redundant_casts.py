@@ -1,4 +1,8 @@
-"""The pass pregrad.redundant_casts."""
+"""Removes conversions to the dtype that a tensor has.
+
+Matches `x.to(dtype)` and methods such as `x.float()` without further arguments. Guarantees eager's
+aliasing: eager returns x itself.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The pass pregrad.redundant_masks."""
+"""Removes attention masks that mask nothing.
+
+The fastest kernels take no mask. Matches masks that depend on no input, are all true or all zero
+(`intervals`), and are never written to. Guarantees the layout that the result had with the mask.
+Attention with dropout keeps its mask: a different kernel would draw different random numbers.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +36,7 @@ REARRANGING = ("transpose", "permute", "flatten", "reshape", "contiguous")
 
 
 def redundant_masks(graph: fx.Graph) -> bool:
-    """Remove an attention mask that masks nothing, because the fastest kernels take no mask.
-
-    Only masks that depend on no input and are never written to. Attention with dropout keeps its
-    mask: a different kernel would draw different random numbers.
-    """
+    """Remove an attention mask that masks nothing, because the fastest kernels take no mask."""
     attentions = [n for n in graph.nodes if n.target is ATTENTION and _mask(n) is not None]
     known = intervals(graph) if attentions else {}
     changed = False

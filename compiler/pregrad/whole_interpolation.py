@@ -1,4 +1,9 @@
-"""The pass pregrad.whole_interpolation."""
+"""Keeps an interpolation with a gradient one ATen call.
+
+Decomposed, its backward is slow, because it adds single elements. Matches `interpolate` of a tensor
+with four dimensions and known sizes on a CPU, in the modes of `OPERATORS`. Guarantees eager's
+results and gradients, since ATen computes both.
+"""
 
 from __future__ import annotations
 
@@ -61,10 +66,7 @@ def interpolated(x: torch.Tensor, mode: str, size: list[int], options: list[Any]
 
 
 def whole_interpolation(graph: fx.Graph) -> bool:
-    """Keep an interpolation with a gradient one ATen call: decomposed, its backward is slow.
-
-    The backward of the decomposition adds single elements.
-    """
+    """Keep an interpolation with a gradient one ATen call: decomposed, its backward is slow."""
     changed = False
     for node in list(graph.nodes):
         if node.target is not torch.nn.functional.interpolate:

@@ -7,7 +7,7 @@ from torch import fx
 import tcdebug
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.gate.toggles import Toggles
-from tcdebug.compiler.passes.purity import same_tensor
+from tcdebug.compiler.passes.replacement import same_tensor
 
 relu = torch.ops.aten.relu.default
 

@@ -19,8 +19,8 @@ from torch import fx
 from tcdebug.compiler import pipeline, seams
 from tcdebug.compiler.backend import backend, get_backend
 from tcdebug.compiler.backend import compile as compile_graph
-from tcdebug.compiler.partition.saved_tensors import SEEN_BY_OTHERS, take_strides
-from tcdebug.compiler.passes.purity import strided_as_eager
+from tcdebug.compiler.partition.saved_tensors import VISIBLE_RESULTS, take_strides
+from tcdebug.compiler.passes.replacement import strided_as_eager
 from tcdebug.compiler.passes.strides import restride
 from tcdebug.compiler.registry import REGISTRY
 
@@ -340,7 +340,7 @@ def test_strides_are_kept_if_backward_addresses_memory() -> None:
     marked: list[Any] = []
 
     def compiler(module: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
-        marked.append(module.graph.output_node().meta.get(SEEN_BY_OTHERS))
+        marked.append(module.graph.output_node().meta.get(VISIBLE_RESULTS))
         return module.forward
 
     for function in (returned, as_laid_out):

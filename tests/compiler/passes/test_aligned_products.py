@@ -131,8 +131,8 @@ def test_pieces_equal_the_whole_product(monkeypatch: pytest.MonkeyPatch, *, bias
 def test_values_are_kept(function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     module = import_module("tcdebug.compiler.passes.aligned_products")
     monkeypatch.setattr(module, "on_gpu", lambda node: True)
-    monkeypatch.setattr(module, "WORTH", 1)
-    monkeypatch.setattr(module, "REUSED", 1)
+    monkeypatch.setattr(module, "FEWEST_MULTIPLICATIONS", 1)
+    monkeypatch.setattr(module, "FEWEST_USES", 1)
     sizes = [tuple(n if n == 768 else n // 100 + 1 for n in size) for size in SIZES[function]]
     inputs = [torch.randn(size).to(HALF) for size in sizes]
     before = make_fx(function, tracing_mode="fake")(*inputs)

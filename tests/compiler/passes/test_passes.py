@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from judge import assert_same
 from programs import PROGRAMS, Program
 from stages import compile_with
 
+from tcdebug.compiler.effects import is_pure, may_share_memory
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.passes import PASSES
@@ -19,8 +21,8 @@ from tcdebug.compiler.passes.algebraic import algebraic
 from tcdebug.compiler.passes.common_subexpressions import common_subexpressions
 from tcdebug.compiler.passes.dead_code import dead_code
 from tcdebug.compiler.passes.noop_elimination import noop_elimination
-from tcdebug.compiler.passes.purity import is_pure, same_tensor
 from tcdebug.compiler.passes.redundant_views import redundant_views
+from tcdebug.compiler.passes.replacement import same_tensor
 from tcdebug.compiler.pipeline import ATEN
 
 aten = torch.ops.aten
@@ -294,3 +296,21 @@ def test_tensors_with_different_strides_are_not_the_same() -> None:
     assert same_tensor(nodes["aten.add.Tensor"], source)
     assert not same_tensor(nodes["aten._to_copy.default"], source)
     assert not same_tensor(nodes["aten.t.default"], nodes["aten.clone.default"])
+
+
+def test_views_share_memory_and_copies_and_numbers_do_not() -> None:
+    def shared(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.t(), aten._unsafe_view.default(x, [12]), aten.split.Tensor(x, 1)[0], x.clone()
+
+    graph = aten_graph(shared, X).graph
+    size = graph.call_function(operator.mul, (3, 4))
+    size.meta["val"] = 12
+    found = {getattr(n.target, "__name__", ""): n for n in graph.nodes if n.op == "call_function"}
+    assert {name: may_share_memory(node) for name, node in found.items()} == {
+        "t.default": True,
+        "_unsafe_view.default": True,
+        "split.Tensor": True,
+        "getitem": True,
+        "clone.default": False,
+        "mul": False,
+    }

@@ -30,8 +30,8 @@ def forwards(monkeypatch: pytest.MonkeyPatch) -> list[fx.GraphModule]:
     lowered: list[fx.GraphModule] = []
     passes = import_module("tcdebug.compiler.passes.aligned_products")
     monkeypatch.setattr(passes, "on_gpu", lambda node: True)
-    monkeypatch.setattr(passes, "WORTH", 1)
-    monkeypatch.setattr(passes, "REUSED", 1)
+    monkeypatch.setattr(passes, "FEWEST_MULTIPLICATIONS", 1)
+    monkeypatch.setattr(passes, "FEWEST_USES", 1)
     monkeypatch.setattr(import_module("tcdebug.compiler.operators.product_in_pieces"), "PIECE", 1)
 
     def spy(module: fx.GraphModule, gate: Any) -> Any:

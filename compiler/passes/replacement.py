@@ -1,43 +1,27 @@
-"""Decides which calls of an ATen graph may be removed, merged or moved."""
+"""Which values of an ATen graph are the same, and which of them a pass may replace."""
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import fx
 
+from tcdebug.compiler.effects import may_share_memory, may_write
+
 aten = torch.ops.aten
 
-UNSAFE_VIEWS = (aten._unsafe_view.default,)
-READERS_OF_PLACES = (
+STRIDE_SENSITIVE = (
     aten.as_strided.default, aten.as_strided_copy.default, aten.as_strided_scatter.default,
     aten._reshape_alias.default,
 )  # fmt: skip
 """Operators that address memory directly, so their operands must have eager's layout."""
-SEEN = "seen"
-"""Key in the meta of a forward graph's output: how many results are not only saved for backward.
+FIXED_STRIDES = "fixed_strides"
+"""Key in the meta of a forward graph's output: how many results must have eager's strides.
 
-The others may have any strides; see `partition/saved_tensors.py`.
+The others are only saved for backward; see `partition/saved_tensors.py`.
 """
-
-
-def is_pure(node: fx.Node) -> bool:
-    """Return whether a call is deterministic and has no side effect."""
-    if node.op != "call_function":
-        return False
-    target = node.target
-    if target is operator.getitem:
-        return True
-    if isinstance(target, torch._ops.OpOverload):
-        if target.namespace not in ("aten", "prims") or target._schema.is_mutable:
-            return False
-        if torch.Tag.nondeterministic_seeded in target.tags or not target._schema.returns:
-            return False
-        return not node.meta.get("unbacked_bindings")
-    return getattr(target, "__module__", "") in ("_operator", "math", "torch")
 
 
 def same_tensor(a: fx.Node, b: fx.Node) -> bool:
@@ -84,11 +68,11 @@ def replace_by_equal(graph: fx.Graph, node: fx.Node, source: fx.Node, kept: set[
 def strided_as_eager(graph: fx.Graph) -> set[fx.Node]:
     """The values that must keep eager's strides: `escaping` without tensors that are only saved."""
     output = graph.output_node()
-    if SEEN not in output.meta:
+    if FIXED_STRIDES not in output.meta:
         return escaping(graph)
     results: Any = output.args[0]
-    seen = [r for r in results[: output.meta[SEEN]] if isinstance(r, fx.Node)]
-    return _with_what_they_view(graph, seen)
+    fixed = [r for r in results[: output.meta[FIXED_STRIDES]] if isinstance(r, fx.Node)]
+    return _with_what_they_view(graph, fixed)
 
 
 def _with_what_they_view(graph: fx.Graph, results: Iterable[fx.Node]) -> set[fx.Node]:
@@ -96,24 +80,6 @@ def _with_what_they_view(graph: fx.Graph, results: Iterable[fx.Node]) -> set[fx.
     for node in reversed(graph.nodes):
         if node.op == "output":
             continue
-        if exposes(node) or (node in found and may_alias(node.target)):
+        if may_write(node) or (node in found and may_share_memory(node)):
             found.update(node.all_input_nodes)
     return found
-
-
-def exposes(node: fx.Node) -> bool:
-    """Return whether a call may write to its operands, or alias them without declaring it."""
-    if node.op != "call_function" or node.target is operator.getitem:
-        return False
-    if not isinstance(node.target, torch._ops.OpOverload):
-        return True
-    return node.target.namespace not in ("aten", "prims") or node.target._schema.is_mutable
-
-
-def may_alias(target: object) -> bool:
-    """Return whether a result may share memory with an operand."""
-    if not isinstance(target, torch._ops.OpOverload):
-        return True
-    returns = target._schema.returns
-    # the schema of _unsafe_view does not declare that it shares memory
-    return target in UNSAFE_VIEWS or any(r.alias_info is not None for r in returns)

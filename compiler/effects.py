@@ -1,4 +1,4 @@
-"""What calls that stay ATen's do to memory: what they write, share and must not overtake."""
+"""What calls of an ATen graph do to memory: what they write and share, and which are pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Any
 import torch
 from torch import fx
 
-from tcdebug.compiler.lower.tables import VIEWS
+aten = torch.ops.aten
 
 KNOWN_NAMESPACES = ("aten", "prims")
-"""Operators outside these namespaces may have undeclared effects, so their calls keep their order.
-"""
+"""Operators outside these namespaces may have undeclared effects."""
+
+UNDECLARED_VIEWS = (aten._unsafe_view.default,)
+"""Operators whose results share memory although their schemas do not declare it."""
 
 
 def as_tuple(value: Any) -> tuple[Any, ...]:
@@ -45,8 +47,33 @@ def may_share_memory(node: fx.Node) -> bool:
         return True
     if isinstance(node.target, torch._ops.OpOverload):
         returns = node.target._schema.returns
-        return node.target in VIEWS or any(r.alias_info is not None for r in returns)
+        return node.target in UNDECLARED_VIEWS or any(r.alias_info is not None for r in returns)
     return not is_number(node)
+
+
+def may_write(node: fx.Node) -> bool:
+    """Return whether a call may write to its operands, or alias them without declaring it."""
+    if node.op != "call_function" or node.target is operator.getitem:
+        return False
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return True
+    return node.target.namespace not in KNOWN_NAMESPACES or node.target._schema.is_mutable
+
+
+def is_pure(node: fx.Node) -> bool:
+    """Return whether a call is deterministic and has no side effect."""
+    if node.op != "call_function":
+        return False
+    target = node.target
+    if target is operator.getitem:
+        return True
+    if isinstance(target, torch._ops.OpOverload):
+        if target.namespace not in KNOWN_NAMESPACES or target._schema.is_mutable:
+            return False
+        if torch.Tag.nondeterministic_seeded in target.tags or not target._schema.returns:
+            return False
+        return not node.meta.get("unbacked_bindings")
+    return getattr(target, "__module__", "") in ("_operator", "math", "torch")
 
 
 def has_effect(node: fx.Node) -> bool:
