@@ -19,14 +19,19 @@ import torch
 from torch.export import ExportedProgram
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.events.search_events import ProgramExported
+from tcdebug.compiler.events.search_events import ProgramExported, ProgramTraced
 from tcdebug.compiler.patching import Patch, patched
 from tcdebug.minifier.capture.aot_functions import aot_functions_replaced
 from tcdebug.minifier.capture.saved_code import SavedCode, patched_when_imported
 from tcdebug.minifier.processes.callers import called_by_user
+from tcdebug.minifier.subjects.protected_files import SAVE_PROGRAM
 from tcdebug.minifier.targets.backends import EAGER, INDUCTOR
 
-EXPORT = Patch("torch.export", "export", "a script in eager still exports its programs")
+EAGER_EXPORTS = "a script in eager still exports its programs"
+EXPORT = Patch("torch.export", "export", EAGER_EXPORTS)
+DRAFT_EXPORT = Patch("torch.export", "draft_export", EAGER_EXPORTS)
+LOAD_PROGRAM = Patch("torch.export", "load", EAGER_EXPORTS, takes=("f",))
+UNFLATTEN = Patch("torch.export", "unflatten", EAGER_EXPORTS, takes=("module",))
 PACKAGE = Patch(
     "torch._inductor",
     "aoti_compile_and_package",
@@ -46,7 +51,10 @@ AOT_COMPILE = Patch(
     "torch._inductor", "aot_compile", "no library of AOTInductor is seen", takes=("gm", "options")
 )
 AOT_LOAD = Patch("torch._export", "aot_load", AOT_COMPILE.purpose, takes=("so_path",))
-PATCHES = (EXPORT, PACKAGE, LOAD, PACKAGE_PARTS, AOT_COMPILE, AOT_LOAD)
+PATCHES = (
+    EXPORT, DRAFT_EXPORT, LOAD_PROGRAM, UNFLATTEN, PACKAGE, LOAD, PACKAGE_PARTS, AOT_COMPILE,
+    AOT_LOAD,
+)  # fmt: skip
 
 ONLY_MODEL = "model"
 """The name of the only program of a package."""
@@ -74,19 +82,73 @@ class Unexported(ExportedProgram):
 
 @contextlib.contextmanager
 def export_is_identity(log: EventLog) -> Iterator[None]:
-    """Let programs that are exported in this block run as the modules that they were."""
+    """Let programs that are exported in this block run as the modules that they were.
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+    Programs that were saved before are loaded as they are, with an event: an export recorded them.
+    """
+    modules = _Modules(log, SavedCode(log))
+    with contextlib.ExitStack() as patches:
+        patches.callback(modules.saved.remove)
+        for patch, make in (
+            (EXPORT, modules.exporting),
+            (DRAFT_EXPORT, modules.exporting),
+            (SAVE_PROGRAM, modules.saving),
+            (LOAD_PROGRAM, modules.loading),
+            (UNFLATTEN, modules.unflattening),
+        ):
+            patches.enter_context(patched(patch, make, log))
+        yield
+
+
+@dataclass(frozen=True)
+class _Modules:
+    """The modules that replace the exported programs of a process."""
+
+    log: EventLog
+    saved: SavedCode
+
+    def exporting(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Make the replacement of `export`, or of `draft_export`."""
+
         def export(mod: Any, args: Any = (), kwargs: Any = None, **options: Any) -> Any:
             if not called_by_user(sys._getframe(1)):
                 return original(mod, args, kwargs, **options)
-            log.emit(ProgramExported(packaged=False))
+            self.log.emit(ProgramExported(packaged=False))
             return Unexported(mod, args, kwargs)
 
         return export
 
-    with patched(EXPORT, make, log):
-        yield
+    def saving(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Make the replacement of `torch.export.save`."""
+
+        def save(ep: Any, f: Any, **options: Any) -> None:
+            if isinstance(ep, Unexported):
+                self.saved.keep(f, ep)
+            else:
+                original(ep, f, **options)
+
+        return save
+
+    def loading(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Make the replacement of `torch.export.load`."""
+
+        def load(f: Any, **options: Any) -> Any:
+            if (program := self.saved.kept(f)) is not None:
+                return program
+            self.log.emit(ProgramTraced(str(LOAD_PROGRAM)))
+            return original(f, **options)
+
+        return load
+
+    def unflattening(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Make the replacement of `unflatten`, which restores the hierarchy of modules."""
+
+        def unflatten(module: Any, *args: Any, **options: Any) -> Any:
+            if isinstance(module, Unexported):
+                return module.module()
+            return original(module, *args, **options)
+
+        return unflatten
 
 
 @contextlib.contextmanager

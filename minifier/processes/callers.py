@@ -16,8 +16,10 @@ from tcdebug.compiler import patching
 ENTRANCES = (
     "__init__.py", "compiler/__init__.py", "nn/modules/module.py", "_dynamo/repro/",
     "_dynamo/testing.py", "_dynamo/test_case.py", "testing/", "_functorch/compilers.py",
+    "_dynamo/compiled_autograd.py", "autograd/", "_tensor.py",
 )  # fmt: skip
-"""Files of torch that compile on behalf of their caller."""
+"""Files of torch that compile on behalf of their caller. The last three are those of a backward
+pass that compiled autograd compiles."""
 
 FORWARDS = patching.__file__
 """The file whose frames are between a replacement and its caller."""

@@ -18,7 +18,7 @@ FORKING = ("search:",)
 ARTIFACTS = "torch._inductor.standalone_compile"
 FIRST_CALLS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "torch._dynamo": (("torch._dynamo", "optimize"),),
-    "torch.export": (("torch.export", "export"), ("torch.export", "load")),
+    "torch.export": tuple(("torch.export", name) for name in ("export", "draft_export", "load")),
     "torch._inductor": tuple(
         ("torch._inductor", name)
         for name in ("aoti_compile_and_package", "aot_compile", "compile", "standalone_compile")

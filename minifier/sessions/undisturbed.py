@@ -14,6 +14,8 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 
+from torch._dynamo import compiled_autograd
+
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.patching import Patch, install
 
@@ -49,8 +51,14 @@ class Undisturbed:
             yield
 
     def in_candidate(self) -> None:
-        """Treat warnings as the script does, in a candidate that was forked during a search."""
+        """Prepare a candidate that was forked during a search.
+
+        It treats warnings as the script does. The script may compile its backward passes, and be in
+        one of them, which is then a graph of its own: the candidate compiles none and is in none.
+        """
         warnings.filters[:] = self._filters  # type: ignore[index]  # it is a list
+        compiled_autograd.in_compiled_autograd_region = False
+        compiled_autograd.reset()
 
 
 @contextlib.contextmanager

@@ -19,10 +19,11 @@ from typing import Any
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.patching import Patch, patched
 
-PATCHES = tuple(
+SAVE, SAVE_SCRIPT, SAVE_PROGRAM = (
     Patch(owner, "save", "a version of a script may overwrite files of the user")
     for owner in ("torch", "torch.jit", "torch.export")
 )
+PATCHES = (SAVE, SAVE_SCRIPT, SAVE_PROGRAM)
 """Functions that write files without Python's `open`."""
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_APPEND

@@ -60,6 +60,27 @@ def test_in_eager_an_exported_program_is_the_module_itself() -> None:
     assert twice(torch.export.export(Counting(), (ONES,)).module()) == [2.0, 2.0]
 
 
+@pytest.mark.parametrize("export", [torch.export.export, torch.export.draft_export])
+def test_in_eager_a_program_that_is_saved_and_loaded_is_the_module_itself(
+    tmp_path: Path, export: Any
+) -> None:
+    file, buffer = tmp_path / "program.pt2", io.BytesIO()
+    with export_is_identity(EventLog(tmp_path)):
+        program = getattr(torch.export, export.__name__)(Counting(), (ONES,))
+        for place in (file, buffer):
+            torch.export.save(program, place)
+        loaded = [torch.export.load(place).module() for place in (str(file), buffer)]
+        assert torch.export.unflatten(torch.export.load(file)) is loaded[0]
+        assert [twice(call) for call in loaded] == [[2.0, 3.0], [4.0, 5.0]]
+        assert file.exists()
+    assert not file.exists()  # a later run would take it for a program
+    torch.export.save(torch.export.export(Counting(), (ONES,)), file)
+    with export_is_identity(EventLog(tmp_path)):
+        assert twice(torch.export.load(file).module()) == [2.0, 2.0]
+    events = "".join(path.read_text() for path in tmp_path.glob("events*.jsonl"))
+    assert events.count('"tracer":"torch.export.load"') == 1
+
+
 def test_the_stand_in_of_a_program_runs_in_place_of_its_package(tmp_path: Path) -> None:
     named, buffer = str(tmp_path / "named.pt2"), io.BytesIO()
     with packages_replaced(in_eager, SILENT):

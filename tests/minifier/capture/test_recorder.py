@@ -86,6 +86,18 @@ def test_nothing_is_recorded_outside_the_block() -> None:
     assert judged.seen == []
 
 
+def test_a_backward_pass_that_compiled_autograd_captures_is_a_graph() -> None:
+    judged = Judged()
+    x = torch.ones(2, requires_grad=True)
+    with (
+        compile_patched(Recorder(judged, "").wrap, EventLog(None)),
+        torch._dynamo.compiled_autograd._enable(torch.compile(backend=backends.raises)),
+    ):
+        x.tan().sum().backward()
+    assert judged.places() == [(0, 0)]
+    assert x.grad is not None
+
+
 def test_an_inactive_recorder_lets_the_backend_compile() -> None:
     judged = Judged()
     recorder = Recorder(judged, "", active=False)

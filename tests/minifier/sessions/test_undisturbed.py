@@ -9,11 +9,13 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+import torch
+from torch._dynamo import compiled_autograd
 
 from tcdebug.minifier.sessions.undisturbed import TIMERS, Undisturbed, timers_stopped
 
@@ -59,6 +61,40 @@ def test_warnings_that_a_script_turns_into_errors_are_errors_in_candidates_alone
                 finally:
                     os._exit(0 if isinstance(sys.exception(), UserWarning) else 1)
             assert os.waitpid(child, 0)[1] == 0
+
+
+def status_of_candidate(undisturbed: Undisturbed, ends_well: Callable[[], bool]) -> int:
+    with undisturbed.search():
+        if (child := os.fork()) == 0:
+            undisturbed.in_candidate()
+            os._exit(0 if ends_well() else 1)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_a_candidate_does_not_compile_the_backward_passes_that_its_script_compiles() -> None:
+    undisturbed, captured, ended = Undisturbed(), [], []
+
+    def runs_backward() -> bool:
+        known = len(captured)
+        torch._dynamo.reset()
+        with torch.enable_grad():
+            x.tan().sum().backward()
+        return len(captured) == known
+
+    def compiler(graph: torch.fx.GraphModule) -> Any:
+        captured.append(graph)
+
+        def call(*args: Any) -> Any:
+            ended.append(status_of_candidate(undisturbed, runs_backward))
+            return graph(*args)
+
+        return call
+
+    x = torch.ones(2, requires_grad=True)
+    with compiled_autograd._enable(compiler):
+        ended.append(status_of_candidate(undisturbed, runs_backward))
+        x.tan().sum().backward()
+    assert (len(captured), ended) == (1, [0, 0])
 
 
 def reaping(*_: Any) -> None:
