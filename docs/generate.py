@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
@@ -91,6 +92,7 @@ def files() -> dict[str, str]:
         "output.schema.json": json.dumps({"$comment": NOTE, **output_schema()}, indent=2) + "\n",
         "units.md": units_page(),
         "errors.md": errors_page(),
+        "findings/layers.md": findings_page(),
     }
 
 
@@ -298,6 +300,58 @@ def plain(text: str) -> str:
     _, kernel, rest = text.partition('\nextern "C" int ')
     text = ORIGIN.sub(")", CUT.sub("", kernel + rest if kernel else text))
     return re.sub(r"\n{3,}", "\n\n", text.replace(":\n\n    ", ":\n    ")).strip()
+
+
+# -- findings ---------------------------------------------------------------------------------
+
+VERSIONS = ("2.13", "2.15")
+"""The versions of torch with which each script of docs/findings was run."""
+
+
+def findings_page() -> str:
+    """All findings by the layer that is at fault, from docs/findings/findings.toml."""
+    known = tomllib.loads((DOCS / "findings" / "findings.toml").read_text())
+    of = {name: str(row["layer"]).partition(",")[0] for name, row in known.items()}
+    totals, tables = [], []
+    for layer in sorted(set(of.values())):
+        rows = {name: row for name, row in known.items() if of[name] == layer}
+        counts = [sum(version in row["fails"] for row in rows.values()) for version in VERSIONS]
+        new = [n for n, row in rows.items() if row["fails"] and row["tracker"][:5] != "known"]
+        totals.append(f"| {layer} | {len(rows)} | {counts[0]} | {counts[1]} | {len(new)} |")
+        tables += [f"## {layer}", FINDINGS_HEAD, *(_finding(n, row) for n, row in rows.items()), ""]
+    return FINDINGS_PAGE.format(note=NOTE, totals="\n".join(totals), tables="\n".join(tables))
+
+
+def _finding(name: str, row: Mapping[str, Any]) -> str:
+    part = str(row["layer"]).partition(", ")[2]
+    fails = ["fails" if version in row["fails"] else "passes" for version in VERSIONS]
+    terms = row.get("terms", "")
+    cells = (f"[{Path(name).stem}]({name})", part, *fails, row["tracker"], terms)
+    return f"| {' | '.join(cells)} |".replace("|  |", "| |")
+
+
+FINDINGS_HEAD = """
+| script | part | torch 2.13 | torch 2.15 | tracker | searched for |
+|---|---|---|---|---|---|"""
+FINDINGS_PAGE = """<!-- {note} -->
+
+# Findings by layer
+
+Each script on this page differs from eager on a CPU, needs only torch, and has at most 15 lines,
+not counting blank ones. It was run in a fresh process with torch 2.13.0 and 2.15.0.
+[python.md](python.md) and [inductor.md](inductor.md) say why eager is right; [gpu.md](gpu.md)
+lists findings on GPUs, which are not counted here.
+
+PyTorch's tracker was searched by meaning, with threads up to September 2026. A dash means that no
+thread about the failure was found, which is no proof. Where the last column is empty, the terms
+of the search were not kept. The column *not known* counts the scripts that fail and for which
+there is no thread about the same failure; some have relatives.
+
+| layer | scripts | fail on 2.13 | fail on 2.15 | not known |
+|---|---|---|---|---|
+{totals}
+
+{tables}"""
 
 
 # -- the session ------------------------------------------------------------------------------

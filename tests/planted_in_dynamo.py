@@ -114,7 +114,7 @@ def reading_another(original: Callable[..., Any]) -> Callable[..., Any]:
 
     def build(source: str, toolchain: Any, cache_dir: Path, parts: Sequence[str] = ()) -> Any:
         if toolchain.key(source) in {path.stem for path in cache_dir.rglob("*.so")}:
-            source = source.replace("2.5f", "7.5f")
+            source = FLOAT.sub("7.5f", source)
         return original(source, toolchain, cache_dir, parts)
 
     return build

@@ -150,6 +150,7 @@ CONSTRUCTS = {
     "intermediate_grad": DrawnConstruct("try", wanted=("x.grad is not None",)),
     "inherited_attribute": DrawnConstruct("write a class attribute"),
     "instance_dict": DrawnConstruct("__dict__", "PLAIN.other = 1.0"),
+    "keywords_order": DrawnConstruct("keywords of a dict", "TABLE['a'] = TABLE.pop('a')"),
     "locals_unbound": DrawnConstruct("locals()", then="nonlocal"),
     "maximum_bool": DrawnConstruct("min and max", first=(*PLAIN[:2], "n = True"), dynamic=True),
     "maximum_number": DrawnConstruct("largest number", first=WHOLE, dynamic=True),

@@ -3,9 +3,9 @@
     python tests/benchmarks/fuzz_planted_in_dynamo.py [SEED [SECONDS [PART OF A NAME ...]]]
 
 All faults of a backend are hunted with the same programs. A program is judged without a fault
-first, then with each fault whose unit it calls. It counts if it fails with the fault alone. Prints
-the programs until then, and the CPU-seconds that judging them once took, without those of child
-processes. A backend is given up after SECONDS of the CPU.
+first, then with each fault whose unit it calls. It counts if it fails with the fault alone. Faults
+of caches and packages are hunted with programs of the way that reads them. Prints the programs
+until then, and the CPU-seconds that judging them once took. A backend is given up after SECONDS.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import functools
 import os
 import sys
 import tempfile
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from tcdebug.fuzz.hunt import independent_draws
 from tcdebug.fuzz.job import ROUND
 from tcdebug.fuzz.python.oracle import judge_python
 from tcdebug.fuzz.verdict import Status
@@ -80,28 +80,33 @@ def called(
         with replaced(units[names[0]], recording(names[0])):
             return run(names[1:])
 
-    return () if run(tuple(units)) else tuple(units) if in_processes(backend) else tuple(calls)
+    if run(tuple(units)):
+        return ()
+    of_way = (name for name, unit in units.items() if unit.program.way == program.way)
+    return tuple(of_way) if backend in OF_BACKEND else tuple(calls)
 
 
-def in_processes(backend: str) -> bool:
-    """Whether programs run in child processes, whose calls are not seen here."""
-    return backend in ("inductor", "tcdebug")
+def used() -> float:
+    """The CPU-seconds of this process and of its children that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def hunted(units: dict[str, PlantedUnit], backend: str, start: int, most: float) -> None:
     """Draw programs until each fault was seen; print programs, CPU-seconds and signature."""
-    ways, folder = OF_BACKEND.get(backend, DRAWN), Path(tempfile.mkdtemp())
-    began, once, count = time.process_time(), 0.0, 0
+    of_faults = tuple(dict.fromkeys(unit.program.way for unit in units.values()))
+    ways, folder = of_faults if backend in OF_BACKEND else DRAWN, Path(tempfile.mkdtemp())
+    began, once, count = used(), 0.0, 0
     missing = dict(units)
 
     def attempt(program: PythonProgram) -> None:
         nonlocal once, count
-        if not missing or time.process_time() - began > most:
+        if not missing or used() - began > most:
             raise Enough
         count += 1
-        before = time.process_time()
+        before = used()
         names = called(program, missing, backend, folder)
-        once += time.process_time() - before
+        once += used() - before
         for name in names:
             with replaced(missing[name], missing[name].fault):
                 signature = failing(program, backend, folder)
@@ -111,7 +116,7 @@ def hunted(units: dict[str, PlantedUnit], backend: str, start: int, most: float)
 
     options = settings(
         max_examples=ROUND, database=None, deadline=None, phases=(Phase.generate,),
-        suppress_health_check=list(HealthCheck),
+        suppress_health_check=list(HealthCheck), backend=independent_draws(),
     )  # fmt: skip
     try:
         while True:

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from unittest import SkipTest
 
 import msgspec
-from hypothesis import HealthCheck, Phase, event, given, seed, settings, target
+from hypothesis import HealthCheck, Phase, event, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.database import ExampleDatabase, ReadOnlyDatabase
+from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, HypothesisProvider
 
 from tcdebug.fuzz.findings import Finding, Findings, covering
 from tcdebug.fuzz.job import ROUND
@@ -30,6 +31,7 @@ LAST_SHRINKING = 5.0
 """Seconds for a failure found when the time of the job is used up."""
 SHRINKING = 120.0
 """Time limit for shrinking a program, in seconds."""
+INDEPENDENT = "tcdebug-independent"
 
 
 class Enough(BaseException):
@@ -38,6 +40,17 @@ class Enough(BaseException):
 
 class Failing(Exception):
     """A program fails in a way that no finding covers."""
+
+
+def independent_draws() -> str:
+    """Return the name of a backend of Hypothesis that draws each program independently.
+
+    By default, Hypothesis copies parts of a valid example over other parts of it, up to five times,
+    before it draws the next one. Few of such programs have something new.
+    """
+    provider = f"{HypothesisProvider.__module__}.{HypothesisProvider.__qualname__}"
+    AVAILABLE_PROVIDERS.setdefault(INDEPENDENT, provider)
+    return INDEPENDENT
 
 
 def simplified(program: AnyProgram, fails: Callable[[AnyProgram], bool]) -> AnyProgram:
@@ -99,8 +112,7 @@ class Hunt:
 
     def round(self, start: int) -> Found | None:
         """Judge the programs of one seed, up to the first new failure. Raises Enough."""
-        phases = (Phase.generate, Phase.target, Phase.shrink)
-        return self._round(start, ROUND, self.database, phases)
+        return self._round(start, ROUND, self.database, (Phase.generate, Phase.shrink))
 
     def kept(self) -> Found | None:
         """Judge the programs in the database, of this machine or another one; otherwise as `round`.
@@ -120,6 +132,7 @@ class Hunt:
         @settings(  # outermost, because `seed` removes the database
             max_examples=count, database=database, deadline=None, phases=phases,
             suppress_health_check=list(HealthCheck), report_multiple_bugs=False, print_blob=False,
+            backend=independent_draws(),
         )  # fmt: skip
         @seed(start)
         @given(self._strategy())
@@ -150,8 +163,6 @@ class Hunt:
         verdict = self._verdict(program, state)
         for op in {*program.ops}:
             event(op)
-        target(float(len(program.pairs)), label="pairs of operations")
-        target(float(len(verdict.fused)), label="pairs in one kernel")
         if verdict.status is not Status.FAILED or state.hunted not in ("", verdict.signature):
             return
         state.hunted = verdict.signature

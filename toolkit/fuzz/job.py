@@ -11,7 +11,7 @@ from tcdebug.strategies.kinds import ProgramKind
 BAD_JOB = 2
 """Exit status of a worker that cannot do its job. It has printed the reason."""
 ROUND = 25
-"""Programs per seed. Hypothesis varies earlier programs, so new seeds give more variety."""
+"""Programs per seed. A worker continues with the next seed."""
 APART = 1_000_003
 """Distance between the seeds of two workers of a campaign."""
 

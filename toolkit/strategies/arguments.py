@@ -22,7 +22,7 @@ DTYPES: dict[str, tuple[torch.dtype, ...]] = {
 """Dtypes by kind, the simplest first: float, half, integer, bool, complex."""
 
 FILLS = ("ones", "normal", "count", "normal", "normal", "edges")
-"""Contents. Repeated entries are drawn more often."""
+"""What an input contains. Repeated entries are drawn more often."""
 
 EDGES = {
     "f": "float('inf'), float('nan'), -0.0, 0.0, 1e-40, -1.5, float('-inf'), 1.0, 3e38, -65504.0",
@@ -31,7 +31,7 @@ EDGES = {
     "b": "True, False, False",
     "c": "0j, float('inf'), float('nan'), 1j, -0.0, 1e30",
 }
-"""Rarely tested numbers, by kind."""
+"""Numbers that tests rarely use, by kind of dtype."""
 
 LEAST = {
     torch.int64: "-2**63, 2**63 - 1, 2**53 + 1, ",
@@ -40,14 +40,14 @@ LEAST = {
     torch.int8: "-128, ",
     torch.uint8: "255, 128, ",
 }
-"""The limits of integers, before the numbers common to all of them."""
+"""The limits of each integer type. The edge values of all integers follow them."""
 
 
 class ArgumentChoices(Protocol):
-    """The draws that an input needs."""
+    """The methods with which an input is drawn."""
 
     def choose(self, options: Sequence[T]) -> T:
-        """One of several options; the first is the simplest."""
+        """Return one of several options. The first is the simplest."""
         ...
 
     def integer(self, low: int, high: int) -> int:
@@ -57,7 +57,7 @@ class ArgumentChoices(Protocol):
 
 @dataclass(frozen=True)
 class Layout:
-    """The memory layout of a tensor: the sizes of its base, and the expression of the view."""
+    """The memory layout of an input, which is a view of a base tensor."""
 
     name: str
     least: int
@@ -111,7 +111,7 @@ def kind_of(dtype: torch.dtype) -> str:
 
 @dataclass(frozen=True)
 class ArgumentRecipe:
-    """How an input is created; `text` writes it for any sizes."""
+    """How an input is created. `text` returns the expression for given sizes."""
 
     dtype: torch.dtype
     fill: str
@@ -172,7 +172,7 @@ def recipe(
     bound: int | None,
     on_device: bool = False,
 ) -> ArgumentRecipe:
-    """Draw how an input is created. With a bound, it has indices below the bound."""
+    """Draw how an input is created. With a `bound`, it contains indices below the bound."""
     dtype = torch.int64 if bound is not None else scope.choose(dtypes_in(kinds))
     fill = "normal" if bound is not None else scope.choose(FILLS)
     fitting = [k for k in layouts if len(sizes) == k.least or 0 <= k.least <= min(len(sizes), 3)]

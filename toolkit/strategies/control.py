@@ -12,12 +12,12 @@ from tcdebug.strategies.row import Row
 from tcdebug.strategies.scope import Scope, Want
 
 SAME = ("t.sin()", "t * 2", "t + 1", "torch.relu(t)", "t.softmax(-1)", "t.cumsum(-1)", "t.flip(-1)")
-"""Bodies that keep size, strides and dtype of a contiguous float."""
+"""Bodies of loops. They return a float tensor with the size, strides and dtype of `x`."""
 ENDING = Want("f", 1, 3, nonempty=True, plain=True)
 
 
 def _operand(scope: Scope, *, detached: bool) -> str:
-    """Return a contiguous float."""
+    """Return a contiguous float tensor."""
     x = str(scope.operand(ENDING))
     return f"{x}.detach()" if detached and scope.gradients else x
 
@@ -32,7 +32,7 @@ def _cond(scope: Scope) -> str:
 
 
 def _while_loop(scope: Scope) -> str:
-    """Return a while_loop with a given number of rounds, which counts in a tensor."""
+    """Return a while_loop with a given number of rounds. A tensor counts them."""
     x, rounds = _operand(scope, detached=True), scope.integer(0, 3)
     body = f"lambda i, t: (i + 1, {scope.choose(SAME)})"
     start = "torch.tensor(0)"
@@ -40,7 +40,7 @@ def _while_loop(scope: Scope) -> str:
 
 
 def _scan(scope: Scope) -> str:
-    """Return the state carried along the first dimension, or the output for each part."""
+    """Return a scan along the first dimension: its final state, or the results of all steps."""
     x = _operand(scope, detached=True)
     body = f"lambda c, t: (c + t, {scope.choose(('c * t', 't + 1', 'torch.maximum(c, t)'))})"
     start, taken = f"torch.zeros_like({x}[0])", scope.choose((0, 1))

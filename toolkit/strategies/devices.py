@@ -1,4 +1,4 @@
-"""What programs for a device are drawn from: sizes, and options of the compiler."""
+"""The sizes of tensors and the options of the compiler that are drawn for a device."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 Options = tuple[tuple[str, object], ...]
-"""Options of torch.compile, as pairs that can be hashed."""
+"""Options of torch.compile, as pairs, which can be hashed."""
 
 CPU, CUDA = "cpu", "cuda"
 
@@ -21,21 +21,21 @@ class Extents:
 
 
 SMALL = Extents((1, 2, 3, 5, 4, 8, 17, 16, 33, 0), 1 << 12)
-"""Around vector widths, odd ones, and 0."""
+"""Sizes around the widths of vectors, odd sizes, and 0."""
 BLOCKS = Extents((*SMALL.sizes, 32, 63, 64, 129, 257, 1024, 1025, 4097, 16385), 1 << 17)
-"""Around the block sizes of Triton kernels, and rows that are reduced in a loop or in parts."""
+"""Sizes around the blocks of Triton kernels, and rows that are reduced in a loop or in parts."""
 GRIDS = Extents((*BLOCKS.sizes, 65537, 70001, 1048577), 1 << 22)
-"""More rows than a grid has blocks in its second dimension, which is 65535."""
+"""Sizes with more rows than a grid may have blocks in its second dimension, 65535."""
 
 STRETCHED = ((3, 5), (5, 2), (17, 9), (4, 11))
-"""Sizes that change in the second call of a dynamic program."""
+"""A size in the first call of a dynamic program, and the size in its place in the second."""
 INDICES = (17, (1 << 31) + 11)
 """A size whose second value exceeds the indices that 32 bits hold."""
 
 
 @dataclass(frozen=True)
 class Device:
-    """A device, and the sizes of programs for it. Repeated entries are drawn more often."""
+    """A device, and the sizes for it. Repeated entries are drawn more often."""
 
     name: str
     extents: tuple[Extents, ...]
@@ -45,7 +45,7 @@ class Device:
 ON_CPU = Device(CPU, (SMALL,))
 ON_CUDA = Device(CUDA, (SMALL, BLOCKS, BLOCKS, BLOCKS, BLOCKS, SMALL, GRIDS))
 WITH_LARGE_TENSORS = Device(CUDA, (SMALL,), (INDICES,))
-"""Every program that is called a second time then has more than 2**31 elements."""
+"""With these, each program that is called twice has a tensor of more than 2**31 elements."""
 
 OPTIONS: Mapping[tuple[str, str], Sequence[Options]] = {
     ("inductor", CUDA): (
@@ -72,7 +72,7 @@ OPTIONS: Mapping[tuple[str, str], Sequence[Options]] = {
         (("autotune", True), ("templates", True)),
     ),
 }
-"""Options to compile with, by backend and device. Without them is drawn most often."""
+"""Options to compile with, by backend and device. Most programs are compiled without."""
 
 
 def device_named(name: str, *, large: bool = False) -> Device:

@@ -1,4 +1,4 @@
-"""Lines that kernels of a GPU compute in ways of their own.
+"""Operations for which GPUs have special kernels.
 
 Products of half types run on tensor cores, transposed copies in square tiles, sums over both
 dimensions in one kernel, and sums into a few elements with atomic additions.
@@ -39,7 +39,7 @@ def _attention(scope: Scope) -> str:
 
 
 def _bins(scope: Scope) -> str:
-    """All elements, added to a few."""
+    """Return a sum of all elements into a few."""
     x = scope.operand(Want("fhi", 1, nonempty=True))
     index = scope.indices((x.tensor.numel(),), BINS)
     zeros = f"torch.zeros({BINS}, dtype={x.tensor.dtype}, device={x}.device)"

@@ -46,7 +46,7 @@ def _gather(scope: Scope) -> str:
 
 
 def _scattered(template: str, kinds: str) -> Draw:
-    """Values of a tensor, added to some of its elements."""
+    """Return a line that adds values of a tensor to some of its elements."""
 
     def draw(scope: Scope) -> str:
         x, dim = _source(scope, kinds)
@@ -77,7 +77,7 @@ def _fill(scope: Scope) -> str:
 
 
 def _reduced(reduce: str, kinds: str) -> Draw:
-    """Several elements of the source, reduced into one element."""
+    """Return a line that reduces several elements of the source into one."""
 
     def draw(scope: Scope) -> str:
         x, dim = _source(scope, kinds)
@@ -91,7 +91,7 @@ def _reduced(reduce: str, kinds: str) -> Draw:
 
 
 def _index_copy(scope: Scope) -> str:
-    """Each element is written once, so the order of the writes does not matter."""
+    """Return a line that writes each element once, so that the order does not matter."""
     x, dim = _source(scope)
     order = f"torch.arange({x.tensor.shape[dim]}, device={x}.device).flip(0)"
     return f"torch.index_copy({x}, {dim}, {order}, {scope.alike(x)})"

@@ -11,10 +11,11 @@ from tcdebug.strategies.scope import Scope, ScopeValue, Want, fills_memory, layo
 
 
 def _writable(scope: Scope, tensor: torch.Tensor) -> bool:
-    """Return whether a tensor may be written to: no overlapping elements, and no gradient.
+    """Return whether a tensor may be written to.
 
-    Backward must not read the old values either. AOTAutograd writes back whole inputs. It rejects
-    an input in which two indices lead to the same element, even if another element is written.
+    It must not require a gradient, backward must not read its old values, and no two indices may
+    lead to the same element. The last also holds for all inputs that share its memory, since
+    AOTAutograd writes back whole inputs.
     """
     place = tensor.untyped_storage().data_ptr()
     whole = [v.tensor for v in scope.values if v.tensor.untyped_storage().data_ptr() == place]
@@ -43,14 +44,14 @@ def _dense(tensor: torch.Tensor) -> bool:
 def _shareable(scope: Scope, tensor: torch.Tensor) -> bool:
     """Return whether torch supports two different inputs that share this memory.
 
-    AOTAutograd makes one tensor of the whole memory. It fails with symbolic sizes, if the inputs do
-    not reach the end of the memory, and beside inputs that need gradients.
+    AOTAutograd replaces such inputs by one tensor over the whole memory. That fails with symbolic
+    sizes, if the inputs do not reach the end of the memory, and beside inputs with gradients.
     """
     return scope.stretched is None and not scope.gradients and fills_memory(tensor)
 
 
 def _target(scope: Scope, kinds: str) -> ScopeValue:
-    """Return the tensor to write to. Sometimes another input is a view of it, or that tensor."""
+    """Return the tensor to write to. Sometimes another input is that tensor or a view of it."""
     x = scope.operand(Want(kinds, accept=partial(_writable, scope)))
     if x.tensor.requires_grad or not _writable(scope, x.tensor):
         text = f"{x}.detach().clone()"
@@ -62,7 +63,7 @@ def _target(scope: Scope, kinds: str) -> ScopeValue:
 
 
 def _made(scope: Scope, x: ScopeValue, text: str) -> ScopeValue:
-    """Return a separate line whose result can be written to."""
+    """Add a line whose result can be written to, and return that result."""
     scope.add("clone", text, exact=True)
     made = scope.values[-1]
     scope.operands.append(made)
@@ -81,9 +82,10 @@ def _with_number(name: str) -> Draw:
 
 
 def _with_tensor(name: str) -> Draw:
-    """Return the other operand has the same sizes; in the worst case it is the tensor itself.
+    """Return a line that writes with a second operand of the same sizes.
 
-    It may cover all of the memory that is written to, or none of it.
+    If no other value has these sizes, the tensor itself is the operand. An operand that overlaps
+    the tensor in part is copied first.
     """
 
     def draw(scope: Scope) -> str:

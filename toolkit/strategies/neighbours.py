@@ -1,4 +1,4 @@
-"""Neighbours of fused loops: products, convolutions, pools, random numbers, other calls."""
+"""Operations beside fused loops: products, convolutions, pools, random numbers, calls."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ FEW_ROWS = 3
 
 
 def squared(scope: Scope, x: ScopeValue) -> str:
-    """Return two factors of products of matrices with their transposes, as small as allowed."""
+    """Return a tensor and its transpose as the factors of a product, with few elements."""
     rows, width = x.tensor.shape[-2:]
     too_large = x.tensor.numel() // max(width, 1) * rows > scope.most_elements
     return f"{x}.mT, {x}" if too_large else f"{x}, {x}.mT"
 
 
 def shortened(scope: Scope, x: ScopeValue) -> str:
-    """Return the first rows of an operand, if its product with itself has too many elements."""
+    """Return an operand, or its first rows if its product with itself has too many elements."""
     too_large = x.tensor.shape[0] ** 2 > scope.most_elements
     return f"{x}[:{FEW_ROWS}]" if too_large else str(x)
 
@@ -56,7 +56,7 @@ def _bmm(scope: Scope) -> str:
 
 
 def _image(template: str) -> Draw:
-    """Return a line over the last two dimensions, which must exist and not be empty."""
+    """Return a line over the last two dimensions of an operand, which are not empty."""
 
     def draw(scope: Scope) -> str:
         x = scope.operand(Want("f", 4, 4, nonempty=True))
@@ -78,7 +78,7 @@ def _conv1d(scope: Scope) -> str:
 
 
 def _ones(sizes: tuple[int, ...], x: ScopeValue) -> str:
-    """Weights for an operand."""
+    """Return weights for an operand."""
     return f"torch.ones({sizes}, dtype={x.tensor.dtype}, device={x}.device)"
 
 

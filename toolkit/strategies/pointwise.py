@@ -46,7 +46,7 @@ BITWISE = ("bitwise_and", "bitwise_or", "bitwise_xor")
 
 
 def _finite(x: ScopeValue) -> str:
-    """nan_to_num with explicit numbers. The defaults depend on the dtype, so float64 has others."""
+    """Return nan_to_num with explicit numbers, since its defaults depend on the dtype."""
     if x.tensor.dtype == torch.float64:
         return f"torch.nan_to_num({x})"
     most = torch.finfo(x.tensor.dtype).max
@@ -82,7 +82,7 @@ def binary(name: str, kinds: str) -> Draw:
 
 
 def tensors(name: str, kinds: str) -> Draw:
-    """Return the same with tensors only."""
+    """Return a line as of `binary`, but with tensors only."""
 
     def draw(scope: Scope) -> str:
         x = scope.operand(Want(kinds))
@@ -112,7 +112,7 @@ def _clamp(scope: Scope) -> str:
 
 
 def _cast(scope: Scope) -> str:
-    """Return a conversion that is defined for every number."""
+    """Return a conversion between dtypes that is defined for every number."""
     x = scope.operand(Want("fhibc"))
     kind = kind_of(x.tensor.dtype)
     names = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Literal
 
@@ -15,16 +15,16 @@ from tcdebug.strategies.devices import CPU, INDICES, Options
 NAME = re.compile(r"\ba\d+\b")
 REQUIRING = ".requires_grad_()"
 DEVICE = "device=device"
-"""What the text of an input on a device contains."""
+"""The text by which an input on a device is recognised."""
 CALLS = 3
-"""How often a script makes each call on a GPU: a CUDA graph is replayed in the third."""
+"""How often a script makes each call on a GPU. The third replays a CUDA graph."""
 NARROW = re.compile(r"torch\.(float16|bfloat16|float32)\b")
 Stance = Literal["default", "force_eager"]
 
 
 @dataclass(frozen=True)
 class Argument:
-    """An input: the expression that creates it, and the one for the second call."""
+    """An input: the expressions that create it for the first and the second call."""
 
     name: str
     text: str
@@ -67,7 +67,7 @@ class Program(msgspec.Struct, frozen=True, tag="graph"):
 
     @property
     def pairs(self) -> frozenset[str]:
-        """producer>consumer, by op, of every result that a step reads."""
+        """The pairs `producer>consumer` of rows for every result that a step reads."""
         made = {step.result: step.op for step in self.steps}
         return frozenset(
             f"{made[name]}>{step.op}"
@@ -110,11 +110,36 @@ class Program(msgspec.Struct, frozen=True, tag="graph"):
         )
 
     def smaller(self) -> Iterator[Program]:
-        """Yield the program without one of its outputs, if that leaves a line."""
+        """Yield programs without one output, or without one line, that still have a line."""
         for output in self.outputs:
             program = self.without(output)
             if program.steps:
                 yield program
+        for step in self.steps[:-1]:
+            for operand in step.operands:
+                yield self._with_operand(step, operand)
+
+    def _with_operand(self, removed: ProgramStep, operand: str) -> Program:
+        """Return the program without a line. Others read one of its operands instead."""
+        result = re.compile(rf"\b{removed.result}\b")
+        steps = tuple(
+            replace(
+                step,
+                text=result.sub(operand, step.text),
+                operands=tuple(result.sub(operand, name) for name in step.operands),
+            )
+            for step in self.steps
+            if step is not removed
+        )
+        outputs = tuple(o for o in self.outputs if o != removed.result) or (steps[-1].result,)
+        needed = {*outputs, *(name for step in steps for name in step.operands)}
+        return msgspec.structs.replace(
+            self,
+            arguments=tuple(a for a in self.arguments if a.name in self._made_of(needed)),
+            steps=steps,
+            outputs=outputs,
+            exact=tuple(o for o in self.exact if o in outputs),
+        )
 
     def _made_of(self, names: set[str]) -> set[str]:
         """Return the names, and the arguments of which they are views."""

@@ -39,17 +39,17 @@ TURNS = {
     "pointwise": 24, "reductions": 16, "views": 16, "indexing": 8, "neighbours": 4, "mutation": 4,
     "control": 1,
 }  # fmt: skip
-"""How often a table is used. Control flow takes Dynamo long."""
+"""How often each table is used. Control flow is rare, since Dynamo takes long for it."""
 ON_GPU = {**TURNS, "gpu": 10}
 COMMON = (
     "add", "mul", "sub", "div", "exp", "tanh", "sigmoid", "relu", "where", "to", "lt", "sum",
     "mean", "amax", "var", "cumsum", "softmax", "permute", "slice", "reshape", "expand", "cat",
     "index", "index_put", "scatter_add", "matmul", "add_", "copy_tensor",
 )  # fmt: skip
-"""Rows that are drawn more often, as in typical programs."""
+"""Rows that are frequent in typical programs, and are drawn more often."""
 MORE_OFTEN = 8
 HANDFUL = 6
-"""Number of rows from which most programs are drawn, so that pairs of them occur often."""
+"""Most programs are drawn from this many rows, so that pairs of them occur often."""
 LONGEST = 10
 """Maximum number of lines."""
 
@@ -96,7 +96,7 @@ def programs(
 
 @st.composite
 def _line(draw: Draw, scope: Scope, chances: Mapping[str, Sequence[Row]]) -> str | None:
-    """Draw a line; the reason if eager rejected it, otherwise empty. None ends the program."""
+    """Draw a line. Return why eager rejected it, or "" if it did not; None ends the program."""
     # drawn for the first line too: lines that are drawn alike can replace each other in a shrinker
     ends = draw(st.integers(0, 11)) == 0
     if ends and scope.steps:

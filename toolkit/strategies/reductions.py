@@ -47,7 +47,7 @@ def _cross_entropy(scope: Scope) -> str:
 
 
 def _cumprod(scope: Scope) -> str:
-    """Return a running product. Its backward is traced in as many steps as it is long."""
+    """Return a running product. Tracing its backward takes as many steps as it has elements."""
     x = scope.operand(Want(FLOATS, 1))
     dim = scope.dim(x)
     long = scope.gradients and x.tensor.shape[dim] > MOST_STEPS

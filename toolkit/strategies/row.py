@@ -1,4 +1,4 @@
-"""A row of the tables: draws and writes one line of a program."""
+"""A row of the tables, which draws one line of a program."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from tcdebug.strategies.program import Argument, ProgramStep
 T = TypeVar("T")
 
 TWICE = 15
-"""The draw of an operand that passes one tensor to the program twice."""
+"""If this number is drawn for an operand, one tensor is passed to the program twice."""
 NO_DERIVATIVE = "torch::autograd::NotImplemented"
 """autograd's name for the node of an operation without a derivative."""
 NEAR = 3
@@ -31,7 +31,7 @@ NEAR = 3
 
 @dataclass(frozen=True)
 class ScopeValue:
-    """A name in the program. `exact` means that no rounding was involved: it must be equal."""
+    """A value of the program. If it is `exact`, it is not rounded, so compiled must be equal."""
 
     name: str
     tensor: torch.Tensor
@@ -50,7 +50,7 @@ class Want:
     most: int = 4
     nonempty: bool = False
     plain: bool = False
-    """Contiguous."""
+    """Whether the operand must be contiguous."""
     accept: Callable[[torch.Tensor], bool] = lambda tensor: True
 
     def fits(self, tensor: torch.Tensor) -> bool:
@@ -71,9 +71,9 @@ class Scope:
     draw: Callable[[st.SearchStrategy[Any]], Any]
     gradients: bool = False
     stretched: tuple[int, int] | None = None
-    """A size, and its value in the second call."""
+    """A size of the first call, and the size in its place in the second call."""
     device: str = CPU
-    """Where the program runs. Its lines are drawn on the CPU in any case."""
+    """Where the program runs. While it is drawn, its lines run on the CPU."""
     extents: Extents = SMALL
     values: list[ScopeValue] = field(default_factory=list)
     arguments: list[Argument] = field(default_factory=list)
@@ -90,17 +90,17 @@ class Scope:
     # -- choices ----------------------------------------------------------------------------
 
     def choose(self, options: Sequence[T]) -> T:
-        """One of several options; the first is the simplest."""
+        """Return one of several options. The first is the simplest."""
         chosen: T = self.draw(st.sampled_from(options))
         return chosen
 
     def integer(self, low: int, high: int) -> int:
-        """Return a number in a closed range; the nearest to zero is the simplest."""
+        """Return a number in a closed range. The nearest to zero is the simplest."""
         chosen: int = self.draw(st.integers(low, high))
         return chosen
 
     def flag(self) -> bool:
-        """Return a boolean; False is the simplest."""
+        """Return a boolean. False is the simplest."""
         return bool(self.draw(st.booleans()))
 
     def size(self, *, nonempty: bool = False) -> int:
@@ -120,7 +120,7 @@ class Scope:
         return self.integer(-value.tensor.dim(), -1)
 
     def dims(self, value: ScopeValue) -> tuple[int, ...]:
-        """One or more dimensions of a tensor that has one."""
+        """Return one or more dimensions of a tensor that has one."""
         first = self.dim(value)
         return (first, *(d for d in range(-value.tensor.dim(), first) if self.flag()))
 
@@ -183,7 +183,7 @@ class Scope:
         return self._use(value)
 
     def _existing(self, want: Want) -> ScopeValue | None:
-        """One of the newest suitable values; None for a new input.
+        """Return one of the newest suitable values, or None if a new input is wanted.
 
         The simplest choice draws nothing more, whatever values exist. If a shrinker removes the
         line that computed an operand, later lines keep their meaning.
@@ -250,7 +250,7 @@ class Scope:
         self.operands = []
 
     def _saving(self) -> AbstractContextManager[object]:
-        """Records what autograd saves for backward, in a block."""
+        """Record what autograd saves for backward in a block."""
         if not self.gradients:
             return nullcontext()
 
@@ -264,11 +264,12 @@ class Scope:
 def is_mistaken(value: ScopeValue, scope: Scope) -> bool:
     """Return whether AOTAutograd (torch 2.13) reconstructs a result from the wrong memory.
 
-    If several inputs share memory, it does so with a view of that memory: see
-    docs/findings/shared_inputs.py. With another input that has a storage offset: see
-    docs/findings/returned_input.py. With dynamic sizes, it forgets the gaps of an input: see
-    docs/findings/chunked_input.py. Of a view of a computed value, it makes no second, detached
-    view: see docs/findings/detached_view.py.
+    The faults are those of these scripts in docs/findings:
+
+    - shared_inputs.py: several inputs share memory, and the result is a view of it
+    - returned_input.py: the same beside an input that has a storage offset
+    - chunked_input.py: with dynamic sizes, the gaps of an input are lost
+    - detached_view.py: a view of a computed value is returned, and also detached
     """
     inputs = [v.tensor for v in scope.values if v.name.startswith("a")]
     place, own = value.tensor.untyped_storage().data_ptr(), layout(value.tensor)

@@ -1,4 +1,4 @@
-"""Which units of the embedded compiler to switch off. The results must stay right."""
+"""Units of the embedded compiler that are switched off. The results must stay right."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ FAMILIES = (
     "fuse", "fuse.inline", "fuse.vertical", "fuse.reduction", "fuse.horizontal", "codegen",
     "codegen.vectorize", "memory.reuse", "passes", "decompose", "lower", "pregrad", "partition",
 )  # fmt: skip
-"""The weights: most often none; then whole families, which give different neighbours."""
+"""Units and families of units that are switched off. Whole families change what is fused."""
 
 
 @cache
 def toggles(names: tuple[str, ...]) -> st.SearchStrategy[tuple[str, ...]]:
-    """Units to switch off: none in three of four programs, otherwise one to three.
+    """Return units to switch off: none for three of four programs, one to three for the others.
 
     Hypothesis checks each new strategy, which takes longer than to draw from it.
     """

@@ -41,7 +41,7 @@ def _expand(scope: Scope) -> str:
 
 
 def _reshape(scope: Scope) -> str:
-    """Merges dimensions or splits one. It copies if the strides require it."""
+    """Return a reshape that merges dimensions or splits one, with a copy if it needs one."""
     x = scope.operand(SOME)
     shape = x.tensor.shape
     if scope.flag() and shape[-1] and shape[-1] % 2 == 0:
@@ -56,7 +56,7 @@ def _view(scope: Scope) -> str:
 
 
 def _as_strided(scope: Scope) -> str:
-    """Elements inside the memory of the operand, some of them twice."""
+    """Return a view of elements in the memory of the operand, some of them twice."""
     x = scope.operand(Want(ANY, 1, plain=True, accept=lambda t: t.numel() >= 4))
     if x.tensor.numel() < 4:
         return f"{x}.clone()"
@@ -76,7 +76,7 @@ def _overlap(strides: tuple[int, ...]) -> bool:
 
 
 def _part(template: str) -> Draw:
-    """One of the parts into which a tensor is split."""
+    """Return one of the parts into which a tensor is split."""
 
     def draw(scope: Scope) -> str:
         x = scope.operand(Want(ANY, 1, nonempty=True))

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from tcdebug.fuzz.findings import Finding, Findings
-from tcdebug.fuzz.hunt import Enough, Found, Hunt
+from tcdebug.fuzz.hunt import Enough, Found, Hunt, simplified
 from tcdebug.fuzz.verdict import ProgramVerdict, Status
 from tcdebug.fuzz.worker import database
-from tcdebug.strategies.program import Program
+from tcdebug.strategies.kinds import AnyProgram
+from tcdebug.strategies.program import Argument, Program, ProgramStep
 
 
 class Broken:
@@ -47,6 +48,24 @@ def test_equal_seeds_judge_equal_programs(tmp_path: Path) -> None:
     assert [p.key for p in first.programs] == [p.key for p in second.programs]
     assert found == again
     assert "sum" in found.program.ops and len(found.program.ops) <= 2
+
+
+def test_a_line_that_the_failure_does_not_need_is_removed_although_others_read_it() -> None:
+    steps = (
+        ProgramStep("v0", "a0 + a1", "add", ("a0", "a1")),
+        ProgramStep("v1", "torch.exp(v0)", "exp", ("v0",)),
+        ProgramStep("v10", "v1.sum()", "sum", ("v1",)),
+    )
+    arguments = tuple(Argument(name, "torch.ones(())", "torch.ones(())") for name in ("a0", "a1"))
+    made = Program(arguments, steps, ("v10", "v1"), ("v1",))
+
+    def fails(smaller: AnyProgram) -> bool:
+        return "sum" in smaller.ops
+
+    small = simplified(made, fails)
+    assert isinstance(small, Program)
+    assert small.steps == (ProgramStep("v10", "a0.sum()", "sum", ("a0",)),)
+    assert (small.arguments, small.outputs, small.exact) == (arguments[:1], ("v10",), ())
 
 
 def test_a_failure_of_a_known_finding_does_not_end_a_round(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 import warnings
@@ -16,7 +17,7 @@ import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from tcdebug.fuzz.findings import PROGRAM, Finding, Findings, State
-from tcdebug.fuzz.hunt import simplified
+from tcdebug.fuzz.hunt import independent_draws, simplified
 from tcdebug.fuzz.python.deviation import first_deviation
 from tcdebug.fuzz.python.execution import Execution
 from tcdebug.fuzz.python.oracle import judge_python
@@ -24,7 +25,8 @@ from tcdebug.fuzz.python.standalone import confirmed
 from tcdebug.fuzz.tally import CampaignTally
 from tcdebug.fuzz.verdict import Status
 from tcdebug.strategies.kinds import AnyProgram, script_of
-from tcdebug.strategies.python.call_steps import written_names
+from tcdebug.strategies.python.call_steps import MODES_READ, RECORDED, written_names
+from tcdebug.strategies.python.features.branches import CONDITIONS
 from tcdebug.strategies.python.python_program import CallStep, PythonProgram, parsed_lines
 from tcdebug.strategies.python.python_programs import feature_names, python_programs
 from tests.planted_in_dynamo import PLANTED, SLOW, PlantedUnit, program
@@ -59,7 +61,7 @@ def drawn(count: int, start: int) -> list[PythonProgram]:
 
     @settings(
         max_examples=count, database=None, deadline=None, phases=(Phase.generate,),
-        suppress_health_check=list(HealthCheck),
+        suppress_health_check=list(HealthCheck), backend=independent_draws(),
     )  # fmt: skip
     @seed(start)
     @given(python_programs())
@@ -88,8 +90,26 @@ def test_the_programs_of_a_fixed_seed_run_in_eager_twice_with_the_same_results(
     assert len({feature for each in made for feature in each.ops}) > 20
 
 
-def test_equal_seeds_draw_equal_programs() -> None:
-    assert [p.key for p in drawn(10, 5)] == [p.key for p in drawn(10, 5)]
+def test_equal_seeds_draw_equal_programs_and_few_programs_are_drawn_twice() -> None:
+    keys = [p.key for p in drawn(50, 5)]
+    assert keys == [p.key for p in drawn(50, 5)]
+    assert len(set(keys)) >= 49
+
+
+def test_each_flag_of_torch_that_a_condition_reads_may_change_between_calls() -> None:
+    flags = [condition for condition in CONDITIONS if re.match(r"torch\.\w+.*\(", condition)]
+    without = [flag for flag in flags if not CONDITIONS[flag]]
+    assert len(flags) == 6
+    assert [f for f in without if not any(name in f for name in MODES_READ)] == [
+        "torch.compiler.is_exporting()"
+    ]
+
+
+def test_a_function_that_asks_for_gradients_is_often_called_with_arguments_that_need_them() -> None:
+    asking = [p for p in drawn(200, 2) if "requires_grad" in p.source()]
+    given = [p for p in asking if p.steps[0].backward and p.steps[0].lines[0][4:] in RECORDED]
+    assert len(asking) >= 15
+    assert len(given) >= len(asking) / 3
 
 
 def test_the_names_of_features_are_unique() -> None:
@@ -213,7 +233,7 @@ def test_the_script_of_a_finding_fails_in_a_fresh_process_only_with_the_fault(
 
 def test_a_campaign_judges_python_programs(tcdebug: Any, tmp_path: Path) -> None:
     done = tcdebug(
-        "fuzz", "run", "--programs=python", "--backend=eager", "--examples=3", "--seed=2", "--json",
+        "fuzz", "run", "--programs=python", "--backend=eager", "--examples=3", "--seed=3", "--json",
         "-q", "-j1",
     )  # fmt: skip
     assert done.status == 0, done.stdout + done.stderr
@@ -273,7 +293,7 @@ def test_parameters_of_an_exported_program_are_constants(tmp_path: Path) -> None
     assert judged(exported, tmp_path)[0] is Status.DISCARDED
 
 
-def test_a_script_compares_numbers_up_to_rounding(tmp_path: Path) -> None:
+def test_a_script_compares_numbers_up_to_rounding_and_attributes_of_tensors() -> None:
     text = script_of(program("return x * 2"), {"backend": "eager"}, 0)
     names: dict[str, Any] = {"__name__": "script"}
     exec(compile(text, "program.py", "exec"), names)
@@ -282,6 +302,12 @@ def test_a_script_compares_numbers_up_to_rounding(tmp_path: Path) -> None:
     assert not differ({"b": float("inf")}, {"b": float("inf")})
     assert differ([1.0], [1.01]) and differ([1.0], ["1.0"]) and differ({"b": 1.0}, {})
     assert differ(["torch.float32", [1.0]], ["torch.float64", [1.0]])
+    plain, marked = torch.ones(2), torch.ones(2)
+    marked.mark = marked._hidden = 2  # type: ignore[attr-defined]
+    found = names["described"](plain, ()), names["described"](marked, ())
+    assert found[0] == ["torch.float32 (False, True)", [1.0, 1.0], {}]
+    assert found[1] == ["torch.float32 (False, True)", [1.0, 1.0], {"mark": "2"}]
+    assert differ(*found)
 
 
 @pytest.mark.slow

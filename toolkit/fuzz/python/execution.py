@@ -28,8 +28,8 @@ CHANGE = "change"
 """The phase of the lines that run before a call."""
 ARGUMENTS = ("x", "y")
 """The arguments that are tensors."""
-UNSEEN = ("globals()", "random.", "func.linearize(")
-"""Calls that read the last result or the state of a generator, or make a new function."""
+UNSEEN = ("globals()", "random.", "func.linearize(", "next(")
+"""Calls that read the last result, the state of a generator or iterator, or make a function."""
 OWN = ("drawn", "again")
 """In messages of the exceptions and warnings of programs themselves."""
 

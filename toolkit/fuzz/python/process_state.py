@@ -18,6 +18,10 @@ MODULES = ("generated_program", "settings")
 Flag = tuple[Callable[[], Any], Callable[[Any], Any]]
 FLAGS: tuple[Flag, ...] = (
     (torch.is_grad_enabled, torch.set_grad_enabled),
+    (
+        lambda: torch.is_autocast_enabled("cpu"),
+        lambda value: torch.set_autocast_enabled("cpu", value),
+    ),
     (torch.get_default_dtype, torch.set_default_dtype),
     (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
     (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),

@@ -56,13 +56,20 @@ MODES = (
     "torch.autocast('cpu', dtype=torch.bfloat16)", "torch.device('cpu')",
     "torch.compiler.set_stance('force_eager')", "torch.compiler.set_stance('eager_on_recompile')",
 )  # fmt: skip
+MODES_READ = {
+    "is_grad_enabled": ("torch.no_grad()", "torch.enable_grad()"),
+    "is_inference_mode_enabled": ("torch.inference_mode()",),
+    "is_inference": ("torch.inference_mode()",),
+    "is_autocast_enabled": ("torch.autocast('cpu', dtype=torch.bfloat16)",),
+}
+"""For functions that read a mode: the contexts that change what they return."""
 OF_RESULTS = (
     "result[-1].add_(1)", "result[0].mul_(2)", "result[0].requires_grad_()",
     "result[-1].sum().backward()", "x = result[0]", "y = result[-1]", "result = None",
 )  # fmt: skip
 """What a program may do with the results of a call."""
 KEPT = "kept = x * x"
-"""Keeps a value whose gradient needs the contents of `x` from before a call."""
+"""A statement that keeps a value, whose gradient needs the contents of `x` before a call."""
 AFTER_KEPT = "kept.sum().backward()"
 ARGUMENTS = {
     "x": (*FIRST, *NEAR_FIRST * 2), "y": (*SECOND, *NEAR_SECOND),
@@ -70,34 +77,62 @@ ARGUMENTS = {
 }  # fmt: skip
 """What an argument may be in a later call."""
 WORD = re.compile(r"\w+")
+WRITE = re.compile(r"\b[xyv]\w*\.\w+_\(")
+"""A method that writes to a tensor."""
+CLASS = re.compile(r"^class (\w+)", re.MULTILINE)
+INSTANCE = re.compile(r"^([A-Z_]+) = (\w+)\(", re.MULTILINE)
 MOST_TURNS = 3
 """How often an argument that is read often is drawn for a change, beside four turns of state."""
 LATER_CALLS = (1, 1, 1, 2, 2, 3)
-MOST_CHANGES = 2
+CHANGES = (0, 0, 1, 1, 1, 2, 2)
+"""How many statements run between calls. Equal calls show recompiles and effects that add up."""
+RECORDED = tuple(v for v in FIRST if "requires_grad" in v or "Parameter" in v)
+ALIASES = ("x", "x[:1]", "x[0]", "x.detach()", "x.view(x.shape)")
 
 
 def draw_steps(scene: ProgramScene) -> tuple[CallStep, ...]:
-    """Draw the calls, the first with new arguments."""
+    """Draw the calls, the first with new arguments.
+
+    If the function reads whether a tensor requires a gradient, the first argument often does. If it
+    writes to a tensor, the arguments often share memory.
+    """
+    text = "\n".join(_texts(scene.body()))
+    read = WORD.findall(text)
+    scene.changes.update(dict.fromkeys(_hiding(scene, text)))
+    with_gradients = "requires_grad" in read and scene.flag()
+    with_aliases = bool(WRITE.search(text)) and scene.flag()
     first = [
-        f"x = {scene.choose(FIRST)}",
-        f"y = {scene.choose(SECOND)}",
+        f"x = {scene.choose(RECORDED if with_gradients else FIRST)}",
+        f"y = {scene.choose(ALIASES if with_aliases else SECOND)}",
         f"n = {scene.choose(NUMBERS)}",
     ]
-    backward = scene.flag()
+    backward = scene.flag() or with_gradients
     if scene.integer(0, 9) == 9:
         first.append(KEPT)
         scene.changes[AFTER_KEPT] = None
-    steps = [_step(scene, first, backward)]
+    modes = [mode for name, likely in MODES_READ.items() if name in read for mode in likely * 3]
+    steps = [_step(scene, first, backward, modes)]
     for _ in range(scene.choose(LATER_CALLS)):
-        lines: list[str] = []
-        for _ in range(scene.integer(0, MOST_CHANGES)):
-            lines.append(_change(scene))
-        steps.append(_step(scene, lines, backward))
+        lines = [_change(scene, read) for _ in range(scene.choose(CHANGES))]
+        steps.append(_step(scene, lines, backward, modes))
     return tuple(steps)
 
 
-def _step(scene: ProgramScene, lines: list[str], backward: bool) -> CallStep:
-    mode = scene.choose((*MODES, *scene.modes))
+def _hiding(scene: ProgramScene, text: str) -> Iterator[str]:
+    """Return assignments to objects that hide attributes of their classes that are read."""
+    parts = (line.rendered() for lines in scene.definitions.values() for line in lines)
+    definitions = "\n".join(parts)
+    classes = CLASS.findall(definitions)
+    for name, kind in INSTANCE.findall(definitions):
+        if kind not in classes:
+            continue
+        for attribute, called in re.findall(rf"\b{name}\.([a-z]\w*)(\()?", text):
+            value = "lambda *values: values[0] * 7" if called else "7.5"
+            yield f"{name}.{attribute} = {value}"
+
+
+def _step(scene: ProgramScene, lines: list[str], backward: bool, modes: Sequence[str]) -> CallStep:
+    mode = scene.choose((*MODES, *scene.modes, *modes))
     between: tuple[str, ...] = ()
     if backward and scene.between and scene.flag():
         between = (scene.choose(tuple(scene.between)),)
@@ -105,9 +140,8 @@ def _step(scene: ProgramScene, lines: list[str], backward: bool) -> CallStep:
     return CallStep(tuple(dict.fromkeys(lines)), mode, backward, between, thread)
 
 
-def _change(scene: ProgramScene) -> str:
-    """A statement that changes what the program reads, or sometimes anything else."""
-    read = WORD.findall("\n".join(_texts(scene.body())))
+def _change(scene: ProgramScene, read: Sequence[str]) -> str:
+    """Return a statement that changes what the program reads, or sometimes something else."""
     arguments = [name for name in "xyn" for _ in range(min(read.count(name), MOST_TURNS))]
     kind = scene.choose((*("state",) * 4 * bool(scene.changes), *(arguments or "x"), RESULT))
     if kind == "state":
@@ -126,9 +160,10 @@ def _texts(lines: Sequence[CodeLine]) -> Iterator[str]:
 
 
 def written_names(change: str) -> set[str]:
-    """The name and attributes that a statement assigns, or whose method it calls.
+    """Return the names that a statement writes to.
 
-    A method itself and a subscript do not count: `BOX.parts[0] = 1` writes `BOX` and `parts`.
+    Methods and subscripts do not count: `BOX.parts[0] = 1` and `BOX.parts.pop()` write to `BOX` and
+    `parts`.
     """
     target = re.split(r" = |[(\[]", change.removeprefix("def ").removeprefix("del "))[0]
     names = target.split(".")

@@ -1,4 +1,4 @@
-"""A feature of Python or torch that programs use."""
+"""The features of Python and torch that programs are made of."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tcdebug.strategies.python.scene import ProgramScene
 
 @dataclass(frozen=True)
 class Feature:
-    """A feature. `draw` adds lines, definitions and changes to a scene."""
+    """A feature. `draw` adds its lines, definitions and changes to a scene."""
 
     name: str
     draw: Callable[[ProgramScene], None]
@@ -35,9 +35,10 @@ def statements(
     name: str, template: str, definition: str = "", *changes: str,
     modes: Sequence[str] = (), between: Sequence[str] = (),
 ) -> Feature:  # fmt: skip
-    """Return a feature that writes lines: as `written`, and `{t}` is a new tensor that they assign.
+    """Return a feature that writes several lines. `{t}` is a new tensor, which they assign.
 
-    `modes` are contexts for calls. `between` may run between forward and backward.
+    Operands, definition and changes are those of `written`. `modes` are contexts in which the
+    program may be called. `between` are statements that may run between forward and backward.
     """
 
     def draw(scene: ProgramScene) -> None:

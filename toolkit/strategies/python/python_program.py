@@ -23,7 +23,7 @@ RESULT = "result"
 
 
 class CodeLine(msgspec.Struct, frozen=True):
-    """A logical line of Python with the lines of its block. `feature` is what drew it."""
+    """A logical line of Python with the lines of its block. `feature` names what drew it."""
 
     text: str
     body: tuple[CodeLine, ...] = ()
@@ -61,7 +61,7 @@ class CallStep(msgspec.Struct, frozen=True):
 
 
 class PythonProgram(msgspec.Struct, frozen=True, tag="python"):
-    """A program and its calls. `dynamic` is passed to torch.compile; `way` is a name in WAYS."""
+    """A program and its calls. `dynamic` is that of torch.compile. `way` is a name in WAYS."""
 
     definitions: tuple[CodeLine, ...]
     body: tuple[CodeLine, ...]
@@ -81,14 +81,14 @@ class PythonProgram(msgspec.Struct, frozen=True, tag="python"):
 
     @property
     def ops(self) -> tuple[str, ...]:
-        """Its features in order, after the way to compile unless that is the usual one."""
+        """The way, unless it is the usual one, and the names of the features in order."""
         found = (f for line in (*self.definitions, *self.body) for f in line.features)
         way = () if self.way == COMPILE else (self.way,)
         return (*way, *dict.fromkeys(f for f in found if f))
 
     @property
     def causes(self) -> tuple[str, ...]:
-        """Its features without a multiplication that only makes sure that there is a graph."""
+        """The same without the multiplication that only makes sure that there is a graph."""
         return tuple(op for op in self.ops if op != PLAIN) or self.ops
 
     @property
@@ -114,7 +114,7 @@ class PythonProgram(msgspec.Struct, frozen=True, tag="python"):
         return msgspec.structs.replace(self, body=_others(self.body, feature), way=COMPILE)
 
     def smaller(self) -> Iterator[PythonProgram]:
-        """Programs with one part less: a call, a line, a block around lines, a change."""
+        """Yield programs with one part less: a call, a line, a block around lines, a change."""
         for steps in _fewer_steps(self.steps):
             yield msgspec.structs.replace(self, steps=steps)
         for definitions in _fewer_lines(self.definitions):
@@ -131,7 +131,7 @@ class PythonProgram(msgspec.Struct, frozen=True, tag="python"):
 
 
 def parsed_lines(text: str, feature: str = "") -> tuple[CodeLine, ...]:
-    """Python text as a tree of lines, by indentation."""
+    """Return Python text as a tree of lines, by indentation."""
     rows = [row for row in textwrap.dedent(text).splitlines() if row.strip()]
     lines, _ = _block(rows, 0, 0, feature)
     return lines
@@ -190,7 +190,7 @@ def _fewer_lines(lines: tuple[CodeLine, ...]) -> Iterator[tuple[CodeLine, ...]]:
 
 
 def _plain(lines: tuple[CodeLine, ...], feature: str) -> tuple[CodeLine, ...]:
-    """The lines, with a multiplication in place of each tensor that a feature computes."""
+    """Return the lines with a multiplication in place of each tensor that a feature computes."""
     texts = [line.rendered() for line in lines if line.feature == feature]
     try:
         names = [name for name in names_assigned(texts) if name.startswith("v")]

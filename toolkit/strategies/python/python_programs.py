@@ -31,15 +31,15 @@ TABLES = (
     (6, STANDARD_LIBRARY), (6, SPECIAL_METHODS), (6, SURROUNDINGS), (6, LANGUAGE), (4, TRANSFORMS),
     (1, HIGHER_ORDER), (1, OPTIMIZERS),
 )  # fmt: skip
-"""The features, and how often each table is used. The last two cost a second a program."""
+"""How often each table is used. A program with a feature of the last two takes a second."""
 LENGTHS = (1, 1, 1, 2, 2, 2, 3, 3, 4, 6)
-"""The numbers of features at the top level of the function, as often as they are drawn.
+"""How many features a function has at its top level. Repeated numbers are drawn more often.
 
-A program of one feature costs a tenth of one of six, and most causes need one or two.
+A program of one feature costs a tenth of one of six, and most faults need one or two.
 """
 BREAK = CodeLine(GRAPH_BREAK, (), GRAPH_BREAKS)
 NO_STATEMENT_BEFORE = ("else:", "elif ", "except", "finally:", "case ", "global ", "nonlocal ")
-"""How lines begin before which there can be no statement."""
+"""The beginnings of lines before which there can be no statement."""
 DYNAMIC = (None, None, None, True, False)
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
@@ -68,7 +68,7 @@ def python_programs(draw: Draw, ways: Sequence[str] = DRAWN) -> PythonProgram:
 
 
 def _with_breaks(scene: ProgramScene, lines: tuple[CodeLine, ...]) -> tuple[CodeLine, ...]:
-    """Return the lines, some after a graph break, also in blocks of the function itself."""
+    """Return the lines with graph breaks before some of them, also inside blocks."""
     made: list[CodeLine] = []
     for line in lines:
         if scene.flag() and not line.text.startswith(NO_STATEMENT_BEFORE):

@@ -69,8 +69,11 @@ def described(value, known):
         grad = value.grad if value.is_leaf and value.requires_grad else None
         history = value.requires_grad, value.grad_fn is None
         text = f"{{value.dtype}} {{history}}"
-        values = value.detach().double().tolist()
-        return [text, values] if grad is None else [text, values, "grad", described(grad, known)]
+        parts = [text, value.detach().double().tolist()]
+        if grad is not None:
+            parts += ["grad", described(grad, known)]
+        known, own = {{*known, id(value)}}, vars(value)
+        return [*parts, {{k: described(v, known) for k, v in own.items() if k[0] != "_"}}]
     seen = id(value) in known or isinstance(value, type(torch))
     if seen or callable(value) and not isinstance(value, torch.nn.Module):
         return type(value).__name__

@@ -1,4 +1,4 @@
-"""The Python program under construction. Features call its methods to draw what they need.
+"""The Python program under construction, with methods by which features draw what they need.
 
 All tensors broadcast with each other, so every line is valid for every choice of operands.
 """
@@ -25,7 +25,7 @@ CONSTANTS = ("2.0", "0.5", "3.0", "-1.0", "0.0", "2", "3")
 
 @dataclass
 class ProgramScene:
-    """The program so far."""
+    """The program that was drawn so far."""
 
     draw: Callable[[st.SearchStrategy[Any]], Any]
     inner: Callable[[ProgramScene], None]
@@ -47,12 +47,12 @@ class ProgramScene:
     _globals: dict[str, CodeLine] = field(default_factory=dict)
 
     def choose(self, options: Sequence[T]) -> T:
-        """One of several options; the first is the simplest."""
+        """Return one of several options. The first is the simplest."""
         chosen: T = self.draw(st.sampled_from(options))
         return chosen
 
     def flag(self) -> bool:
-        """Return a boolean; False is the simplest."""
+        """Return a boolean. False is the simplest."""
         return bool(self.draw(st.booleans()))
 
     def integer(self, low: int, high: int) -> int:
@@ -74,7 +74,7 @@ class ProgramScene:
         return f"{prefix}{count}"
 
     def define(self, name: str, text: str, *changes: str) -> None:
-        """Add a definition at the top of the module, once, and what may change it between calls."""
+        """Add a definition to the module, once, and the statements that may change it."""
         if name not in self.definitions:
             self.definitions[name] = parsed_lines(text, self.feature)
             self.changes.update(dict.fromkeys(changes))
@@ -88,7 +88,7 @@ class ProgramScene:
                 self._blocks[-1].append(line)
 
     def assign(self, text: str) -> str:
-        """Add `name = text`, whose value is a tensor; the name."""
+        """Add `name = text`, whose value is a tensor. Return the name."""
         if len(self.tensors) > 2 and self.integer(0, 3) == 3:
             name = self.choose(self.tensors[2:][::-1])
             self.write(f"{name} = {text}")
@@ -99,7 +99,7 @@ class ProgramScene:
         return name
 
     def keep(self, name: str) -> None:
-        """Return a value that is no tensor from the program too."""
+        """Let the program return a value that is not a tensor, too."""
         if self.depth == 0:
             self.kept.append(name)
 
@@ -110,7 +110,7 @@ class ProgramScene:
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """Write a block. Names that are assigned first inside it are not known after it."""
+        """Open a block. Tensors that are first assigned in it are not used after it."""
         feature, known = self.feature, len(self.tensors)
         self._blocks.append([])
         try:
@@ -121,7 +121,7 @@ class ProgramScene:
             self._blocks[-1].append(CodeLine(head, tuple(lines), feature))
 
     def fill(self) -> None:
-        """Draw one or two lines into the open block, the last of which changes a known tensor."""
+        """Draw one or two lines into the open block. The last one changes a known tensor."""
         feature = self.feature
         if self.depth < DEEPEST and self.flag():
             self.inner(self)

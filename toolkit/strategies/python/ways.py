@@ -1,4 +1,4 @@
-"""The ways in which a Python program is compiled, as text that its scripts contain too."""
+"""The ways in which a Python program is compiled. Their text is also in its scripts."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ COMPILE = "torch.compile"
 """The name of the usual way."""
 GRAPH_BREAK = "torch._dynamo.graph_break()"
 GRAPH_BREAKS = "graph breaks"
-"""The way in which graph breaks are inserted at random places."""
+"""The way that inserts graph breaks at random places."""
 AOT_INDUCTOR = "AOTInductor"
 CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TCDEBUG_CACHE_DIR")
 """The variables that name the folders of caches."""
 NUMBER = re.compile(r"\b(\d+)\.(\d+)\b")
-"""A number that differs in the program whose caches a process finds."""
+"""The numbers that are changed to make the program whose caches another process finds."""
 
 
 @dataclass(frozen=True)
@@ -27,19 +27,19 @@ class CompilingWay:
 
     definition: str
     wrapper: str = ""
-    """Defines `wrapped(program)`, which changes no result and which eager runs too."""
+    """Defines `wrapped(program)`. It changes no result, and eager runs it too."""
     settings: tuple[str, ...] = ()
     """Names in torch._dynamo.config that are True."""
     exports: bool = False
     """Whether only the result of the first call is compared, if the call changes nothing else."""
     inference: bool = False
-    """Whether what it compiles records nothing for a backward."""
+    """Whether the compiled program has no backward."""
     relation: bool = False
-    """Whether eager need not give the strides of the program alone, since its parts are joined."""
+    """Whether strides are not compared, since the wrapper joins results."""
     exact: bool = False
-    """Whether the bits must be those of the program without the wrapper, if they are in eager."""
+    """Whether compiled must give the bits of the program without the wrapper, if eager does."""
     stateless: bool = False
-    """Whether few programs with state fit, so that none are drawn."""
+    """Whether only features without state are drawn, since few others fit."""
     processes: bool = False
     """Whether the program runs in several processes that share their caches."""
 
@@ -196,7 +196,7 @@ DRAWN = (
 )
 """The ways as often as they are drawn with any backend."""
 OF_BACKEND = {
-    "inductor": (*DRAWN, "second process", AOT_INDUCTOR),
-    "tcdebug": (*DRAWN, "second process"),
+    "inductor": (*DRAWN, *("second process", AOT_INDUCTOR) * 4),
+    "tcdebug": (*DRAWN, *("second process",) * 4),
 }
 """The same with a backend for which there are more ways."""

@@ -5,37 +5,39 @@ from __future__ import annotations
 from tcdebug.strategies.python.feature import Feature, statements
 from tcdebug.strategies.python.scene import ProgramScene
 
-CONDITIONS = (
-    "x.shape[0] > 2",
-    "n > 1",
-    "x.requires_grad",
-    "x.is_contiguous()",
-    "x.dtype == torch.float32",
-    "torch.is_grad_enabled()",
-    "x is y",
-    "x.shape == y.shape",
-    "isinstance(n, bool)",
-    "type(n) is int",
-    "isinstance(n, (float, bool))",
-    "x.dim() == 2 and n",
-    "not n",
-    "y.dim()",
-    "x.sum() > 2",
-    "x.is_leaf",
-    "x.grad is not None",
-    "hasattr(x, 'scale')",
-    "isinstance(x, torch.nn.Parameter)",
-    "torch.is_autocast_enabled('cpu')",
-    "torch.is_inference_mode_enabled()",
-    "x.is_inference()",
-    "torch.are_deterministic_algorithms_enabled()",
-    "torch.compiler.is_exporting()",
-    "n == 1.0",
-    "x.numel() == 0",
-    "n in (1, 3)",
-    "x._version > 0",
-    "y._base is not None",
-)
+CONDITIONS: dict[str, tuple[str, ...]] = {
+    "x.shape[0] > 2": (),
+    "n > 1": (),
+    "x.requires_grad": (),
+    "x.is_contiguous()": (),
+    "x.dtype == torch.float32": (),
+    "torch.is_grad_enabled()": ("torch.set_grad_enabled(False)", "torch.set_grad_enabled(True)"),
+    "x is y": (),
+    "x.shape == y.shape": (),
+    "isinstance(n, bool)": (),
+    "type(n) is int": (),
+    "isinstance(n, (float, bool))": (),
+    "x.dim() == 2 and n": (),
+    "not n": (),
+    "y.dim()": (),
+    "x.sum() > 2": (),
+    "x.is_leaf": (),
+    "x.grad is not None": ("x.grad = x.detach() * 2", "x.grad = None"),
+    "hasattr(x, 'scale')": ("x.scale = 2.0", "del x.scale"),
+    "isinstance(x, torch.nn.Parameter)": (),
+    "torch.is_autocast_enabled('cpu')": ("torch.set_autocast_enabled('cpu', True)",),
+    "torch.is_inference_mode_enabled()": (),
+    "x.is_inference()": (),
+    "torch.are_deterministic_algorithms_enabled()": ("torch.use_deterministic_algorithms(True)",),
+    "torch.get_default_dtype() == torch.float64": ("torch.set_default_dtype(torch.float64)",),
+    "torch.compiler.is_exporting()": (),
+    "n == 1.0": (),
+    "x.numel() == 0": (),
+    "n in (1, 3)": (),
+    "x._version > 0": ("x.detach().mul_(2)",),
+    "y._base is not None": (),
+}
+"""Conditions, each with the statements that change it besides new arguments and modes."""
 CONTEXTS = (
     "torch.no_grad()",
     "torch.enable_grad()",
@@ -73,8 +75,15 @@ def counted(step):
 """
 
 
+def condition(scene: ProgramScene) -> str:
+    """Draw a condition, and what may change it between calls."""
+    chosen = scene.choose(tuple(CONDITIONS))
+    scene.changes.update(dict.fromkeys(CONDITIONS[chosen]))
+    return chosen
+
+
 def _branch(scene: ProgramScene) -> None:
-    with scene.block(f"if {scene.choose(CONDITIONS)}:"):
+    with scene.block(f"if {condition(scene)}:"):
         scene.fill()
     if scene.flag():
         with scene.block("else:"):
@@ -82,13 +91,13 @@ def _branch(scene: ProgramScene) -> None:
 
 
 def _return(scene: ProgramScene) -> None:
-    with scene.block(f"if {scene.choose(CONDITIONS)}:"):
+    with scene.block(f"if {condition(scene)}:"):
         scene.write(f"return {scene.tensor()}")
 
 
 def _chosen(scene: ProgramScene) -> None:
-    condition = scene.choose(CONDITIONS)
-    scene.assign(f"{scene.tensor()} if {condition} else {scene.tensor()} * {scene.constant()}")
+    tested = condition(scene)
+    scene.assign(f"{scene.tensor()} if {tested} else {scene.tensor()} * {scene.constant()}")
 
 
 def _loop(scene: ProgramScene) -> None:
@@ -99,7 +108,7 @@ def _loop(scene: ProgramScene) -> None:
     with scene.block(f"for {target} in {over}:"):
         scene.write(f"{total} = {total} * 2 + {index}")
         if scene.flag():
-            with scene.block(f"if {scene.choose(CONDITIONS)}:"):
+            with scene.block(f"if {condition(scene)}:"):
                 scene.write(scene.choose(("continue", "break")))
         scene.fill()
     if scene.flag():
@@ -119,7 +128,7 @@ def _try(scene: ProgramScene) -> None:
     scene.define("Refused", REFUSED)
     with scene.block("try:"):
         scene.fill()
-        with scene.block(f"if {scene.choose(CONDITIONS)}:"):
+        with scene.block(f"if {condition(scene)}:"):
             scene.write(f"raise {scene.choose(RAISED)}")
     with scene.block(f"except {scene.choose(CAUGHT)} as error:"):
         scene.fill()
@@ -135,7 +144,7 @@ def _try(scene: ProgramScene) -> None:
 
 def _raise(scene: ProgramScene) -> None:
     scene.define("Refused", REFUSED)
-    with scene.block(f"if {scene.choose(CONDITIONS)}:"):
+    with scene.block(f"if {condition(scene)}:"):
         scene.write(f"raise {scene.choose(RAISED)}")
 
 
@@ -152,7 +161,7 @@ def _manager(scene: ProgramScene) -> None:
     with scene.block(f"with Recorded(LOG{scene.choose(('', ', True'))}):"):
         scene.fill()
         if scene.flag():
-            with scene.block(f"if {scene.choose(CONDITIONS)}:"):
+            with scene.block(f"if {condition(scene)}:"):
                 scene.write(f"raise {scene.choose(RAISED)}")
 
 
@@ -170,7 +179,7 @@ def _grad_mode(scene: ProgramScene) -> None:
 
 
 def _assertion(scene: ProgramScene) -> None:
-    scene.write(f"assert {scene.choose(CONDITIONS)} or n != 3, 'drawn'")
+    scene.write(f"assert {condition(scene)} or n != 3, 'drawn'")
 
 
 def _match(scene: ProgramScene) -> None:

@@ -43,6 +43,12 @@ def counting():
         yield step
 COUNTING = counting()
 """
+NUMBERING = """
+import itertools
+class Numbering:
+    numbers = itertools.count(1)
+NUMBERING = Numbering()
+"""
 ITERATION = (
     statements("list comprehension", "{t} = [{a} * k for k in range(3) if k != n][-1]"),
     statements("dict comprehension", "{t} = {{k: {a} * k for k in (1, 2)}}[2]"),
@@ -78,6 +84,22 @@ ITERATION = (
                "next(ITERATOR)", "ITERATOR = iter((4.0,) * 9)"),
     statements("itertools.count", "{t} = {a} * next(STEPS)",
                "import itertools\nSTEPS = itertools.count(1)", "next(STEPS)"),
+    statements("counter with a step", "{t} = {a} * next(TICKS)",
+               "import itertools\nTICKS = itertools.count(0.5, 0.25)", "next(TICKS)",
+               "TICKS = itertools.count(3)"),
+    statements("counter of a class", "{t} = {a} * next(NUMBERING.numbers)", NUMBERING,
+               "next(Numbering.numbers)", "NUMBERING.numbers = itertools.count(7)"),
+    statements("zip with a counter", "{t} = sum(v * k for v, k in zip(({a}, {b}), COUNTER))",
+               "import itertools\nCOUNTER = itertools.count(2)", "next(COUNTER)"),
+    statements("stored enumerate", "{t} = {a} * next(PLACES)[0]",
+               "PLACES = enumerate('abcdefgh', 1)", "next(PLACES)"),
+    statements("stored zip", "{t} = {a} * next(PAIRS)[1]",
+               "PAIRS = zip('abcdefgh', range(1, 9))", "next(PAIRS)"),
+    statements("stored iterator of a dict", "{t} = {a} * len(next(KEYS))",
+               "KEYS = iter({'a': 1, 'bb': 2, 'ccc': 3, 'dddd': 4})", "next(KEYS)"),
+    statements("itertools.repeat", "{t} = {a} * next(REPEATED)",
+               "import itertools\nREPEATED = itertools.repeat(2.0, 9)",
+               "REPEATED = itertools.repeat(3.0)"),
     statements("itertools.cycle", "{t} = {a} * next(CYCLE)",
                "import itertools\nCYCLE = itertools.cycle([1.0, 2.0, 3.0])", "next(CYCLE)"),
     statements("itertools", "{t} = sum(itertools.chain([{a}], itertools.islice([{b}, n], 1)))",

@@ -32,6 +32,18 @@ def affine(value, factor, offset):
     return value * factor + offset
 partial = functools.partial(affine, factor=2.0, offset=1.0)
 """
+KEYWORDS = """
+TABLE = {'a': 1.0, 'bb': 2.0}
+def keyed(value, **named):
+    for key in named:
+        value = value * 2 + len(key) * named[key]
+    return value
+"""
+TOOL = """
+class Tool:
+    act = staticmethod(torch.sin)
+TOOL = Tool()
+"""
 ITEMS = (
     "ITEMS.append(4.0)", "ITEMS[0] = 5.0", "ITEMS.reverse()", "ITEMS = [7.0]", "ITEMS.pop()",
     "ITEMS = (3.0, 2.0)",
@@ -78,6 +90,9 @@ STATE = (
                "TABLE = {'a': 1.0, 'b': 2.0}", *TABLE),
     statements("key in a dict", "{t} = {a} * (2.0 if 'd' in TABLE else 3.0)",
                "TABLE = {'a': 1.0, 'b': 2.0}", *TABLE),
+    written("keys as text", "{a} * len('-'.join(TABLE)) + (list(TABLE)[0] == 'a')",
+            "TABLE = {'a': 1.0, 'b': 2.0}", *TABLE),
+    written("keywords of a dict", "keyed({a}, **TABLE)", KEYWORDS, *TABLE),
     statements("ordered dict", "ORDERED.move_to_end(next(iter(ORDERED)))\n"
                "{t} = {a} * next(iter(ORDERED.values()))", ORDERED,
                "ORDERED.move_to_end('c', last=False)", "ORDERED['d'] = 1.0"),
@@ -110,6 +125,20 @@ STATE = (
             "stepped.__code__ = (lambda v: v + 3).__code__"),
     written("global name of a function", "FUNCTIONS[0]({a})", "FUNCTIONS = [torch.relu, torch.sin]",
             "FUNCTIONS.reverse()", "FUNCTIONS[0] = torch.cos"),
+    written("function in a dict", "ACTS['act']({a})", "ACTS = {'act': torch.sin}",
+            "ACTS['act'] = torch.cos", "ACTS['act'] = torch.nn.functional.gelu",
+            "ACTS['act'] = lambda value: value + 3"),
+    written("function of a class", "TOOL.act({a})", TOOL, "Tool.act = staticmethod(torch.cos)",
+            "TOOL.act = torch.cos", "TOOL.act = lambda value: value + 3"),
+    written("function as default argument", "applied({a})",
+            "def applied(value, act=torch.sin):\n    return act(value)",
+            "applied.__defaults__ = (torch.cos,)"),
+    written("partial of an operator", "SCALING({a})",
+            "import functools\nSCALING = functools.partial(torch.mul, other=2.0)",
+            "SCALING = functools.partial(torch.add, other=2.0)", "SCALING.keywords['other'] = 3.0"),
+    written("builtin in a global", "{a} * PICK(1, 2)", "PICK = max", "PICK = min", "PICK = pow"),
+    written("function of math in a global", "{a} * ROUNDING(2.5)",
+            "import math\nROUNDING = math.floor", "ROUNDING = math.ceil", "ROUNDING = round"),
     written("string", "{a} * (2.0 if f'{{MODE}}-{{n}}'.startswith('a') else 3.0)",
             "MODE = 'add'", "MODE = 'mul'"),
     written("shadowed builtin", "{a} * max(1, 2)", "LIMIT = 1", "max = min"),
