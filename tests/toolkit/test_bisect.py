@@ -77,7 +77,9 @@ def cpu_seconds_of_children() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def test_an_exception_in_backward_is_found(cold: Command, script: Script) -> None:
+def test_an_exception_in_backward_is_found(
+    script: Script, tmp_path: Path, environment: Mapping[str, str], warm_server: Any
+) -> None:
     name = script(
         NO_COS
         + """
@@ -86,7 +88,11 @@ f(torch.ones(2, 4, requires_grad=True)).backward()
 """
     )
     before = cpu_seconds_of_children()
-    report = cold("-m", "tcdebug", "bisect", "--json", "--no-minify", name).json
+    process = warm_server.popen(
+        [warm_server.path, "-m", "tcdebug", "bisect", "--json", "--no-minify", name],
+        cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    report = json.loads(process.communicate(timeout=280)[0])
     used = cpu_seconds_of_children() - before
     assert report["status"] == "confirmed"
     assert report["failure"]["kind"] == "exception"

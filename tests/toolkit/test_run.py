@@ -56,14 +56,14 @@ def test_a_failure_leaves_a_repro_that_fails_and_its_path_is_printed_last(
 
 
 def test_an_exception_in_backward_leaves_a_repro(
-    cold: Command, python: Command, script: Script
+    tcdebug: Command, python: Command, script: Script
 ) -> None:
     """Backward alone has a kernel, for which there is no C++ compiler."""
     text = """
 f = torch.compile(lambda x: x.t() @ x, backend="tcdebug", options={"compiler": "/no/such"})
 f(torch.ones(3, 3, requires_grad=True)).sum().backward()
 """
-    done = cold("-m", "tcdebug", "run", script(text))
+    done = tcdebug("run", script(text))
     assert done.status == 1
     assert ", in backward\n" in done.stderr
     assert python(done.last_line.removeprefix("tcdebug: repro ")).status == 1
@@ -121,11 +121,6 @@ with tcdebug.watch() as watcher:
 NO_COMPILER = """
 f = torch.compile(torch.sin, backend="tcdebug", options={"compiler": "/no/such"})
 """
-REFUSES = """
-def refuses(module, inputs):
-    raise ValueError("planted")
-f = torch.compile(torch.sin, backend=refuses)
-"""
 INDUCTOR = """
 from torch._inductor.lowering import lowerings
 def broken(x):
@@ -143,11 +138,10 @@ if len(sys.argv) == 1:
 @pytest.mark.parametrize(
     "text",
     [
-        NO_COMPILER,
+        STARTS_ANOTHER + NO_COMPILER,
         pytest.param(INDUCTOR, marks=pytest.mark.slow),  # its repro runs in three processes
-        STARTS_ANOTHER + REFUSES,
     ],
-    ids=["embedded", "inductor", "a child process"],
+    ids=["a child process", "inductor"],
 )
 def test_the_variable_alone_makes_a_program_leave_repros(
     python: Command, script: Script, text: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -30,8 +29,11 @@ SLOW = Outcome(Kind.SLOW, "forward", "forward | slow")
 STRIDES = Outcome(Kind.WRONG, "forward", "forward | wrong strides")
 NONFINITE = Outcome(Kind.WRONG, "forward", "forward | wrong nonfinite", drew=True)
 WITHOUT_TCDEBUG = """
-import runpy, sys
-sys.modules["tcdebug"] = None
+import os, runpy, sys
+os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"  # it would import tcdebug
+for name in ["tcdebug", *sys.modules]:
+    if name.partition(".")[0] == "tcdebug":
+        sys.modules[name] = None
 sys.argv[:] = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
@@ -42,7 +44,6 @@ def ended(path: Path, *arguments: str) -> tuple[int, str]:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_TCDEBUG, path.name, *arguments],
         cwd=path.parent, capture_output=True, text=True, check=False,
-        env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},  # it would import tcdebug
     )  # fmt: skip
     return done.returncode, done.stdout + done.stderr.partition("Traceback")[0]
 
