@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from tcdebug.minifier.processes.job import FORKED_BEFORE_CUDA
-from tcdebug.supervision.supervisor import WHOLE_SCRIPTS
+from tcdebug.supervision.script_search import WHOLE_SCRIPTS
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 

@@ -8,7 +8,7 @@ from typing import Any
 from planted_scripts import WRONG_SIN
 
 from tcdebug.minifier.processes.job import FORKED_BEFORE_CUDA
-from tcdebug.supervision.supervisor import WHOLE_SCRIPTS
+from tcdebug.supervision.script_search import WHOLE_SCRIPTS
 
 Command = Callable[..., Any]
 Script = Callable[[str], str]

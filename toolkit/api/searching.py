@@ -16,6 +16,7 @@ from tcdebug.minifier.processes.job import Job, UnknownBackend, check_compiler, 
 from tcdebug.minifier.sessions.backend_check import problem_with
 from tcdebug.reading.explanation import Explanation
 from tcdebug.supervision.explaining import begin_explaining, explained
+from tcdebug.supervision.script_search import ScriptSearch
 from tcdebug.supervision.supervisor import begin
 
 
@@ -53,7 +54,7 @@ def bisect(
     with warm_sessions() as sessions:
         supervisor = begin("bisect", job, quiet=quiet, notes=not quiet, sessions=sessions)
         with supervisor.progress:
-            report = supervisor.search()
+            report = ScriptSearch(supervisor).report()
     if NOT_COMPARED in (supervisor.folder / "search.log").read_text(errors="replace"):
         report = msgspec.structs.replace(report, notes=[*report.notes, NOT_COMPARED])
     supervisor.finish(report.exit_status, healthy=report.status == "no_failure")

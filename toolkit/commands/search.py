@@ -24,6 +24,7 @@ from tcdebug.output.results import of_report
 from tcdebug.supervision.refusal import refused
 from tcdebug.supervision.remaining_faults import with_remaining_faults
 from tcdebug.supervision.script_reduction import with_small_script
+from tcdebug.supervision.script_search import ScriptSearch
 from tcdebug.supervision.supervisor import begin
 
 
@@ -88,7 +89,7 @@ def _searched(command: str, job: Job, style: str, *, quiet: bool, fresh: bool) -
         )
         try:
             with supervisor.progress:
-                report = with_small_script(supervisor, supervisor.search())
+                report = with_small_script(supervisor, ScriptSearch(supervisor).report())
                 report = with_remaining_faults(supervisor, report)
         except UnknownBackend as problem:
             return refused(supervisor, problem)

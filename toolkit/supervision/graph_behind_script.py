@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import msgspec
 
@@ -11,10 +10,9 @@ from tcdebug.minifier.cases.criteria import VALIDATION
 from tcdebug.minifier.investigation.report import Report, culprit_units
 from tcdebug.minifier.investigation.script_failure import ScriptFailure
 from tcdebug.minifier.investigation.whole_script import passes_without
-from tcdebug.minifier.processes.job import REPORT, Job
-from tcdebug.minifier.processes.warm.sessions import WarmSessions
-from tcdebug.supervision.ranks_alone import Sessions
+from tcdebug.minifier.processes.job import REPORT
 from tcdebug.supervision.recorded_graphs import slow_graph, slowest_graph
+from tcdebug.supervision.supervisor import Supervisor
 
 SLOW_GRAPH = 8.0
 """A graph that takes this many CPU-seconds may be what is wrong with a script."""
@@ -27,36 +25,29 @@ def passes_with(off: str) -> str:
     return f"the script passes with {off} off"
 
 
-class JobSessions(Sessions, Protocol):
-    """Sessions of a job."""
-
-    job: Job
-    sessions: WarmSessions | None
-
-
-def slow_compile(sessions: JobSessions, failed: ScriptFailure) -> tuple[Report | None, list[str]]:
+def slow_compile(supervisor: Supervisor, failed: ScriptFailure) -> tuple[Report | None, list[str]]:
     """Return the report of a slow graph, and notes on it; None and no notes if no graph is slow.
 
     It is confirmed if the script passes without the unit that makes the graph slow.
     """
-    seconds = slowest_graph(sessions.folder)
+    seconds = slowest_graph(supervisor.folder)
     if seconds < SLOW_GRAPH:
         return None, []
-    sessions.progress.say(f"a graph takes {seconds:.0f} CPU-seconds: searching for the cause")
+    supervisor.progress.say(f"a graph takes {seconds:.0f} CPU-seconds: searching for the cause")
     wanted = msgspec.structs.replace(
-        sessions.job.wanted, oracle="compile-time", longer_than=seconds / MUCH_LONGER
+        supervisor.job.wanted, oracle="compile-time", longer_than=seconds / MUCH_LONGER
     )
-    sessions.session("search", wanted=wanted, minimise=False)
-    report = sessions.read_report(REPORT)
-    (sessions.folder / REPORT).unlink(missing_ok=True)
-    slow = slow_graph(sessions.folder) or f"a graph takes {seconds:.0f} CPU-seconds"
+    supervisor.session("search", wanted=wanted, minimise=False)
+    report = supervisor.read_report(REPORT)
+    (supervisor.folder / REPORT).unlink(missing_ok=True)
+    slow = slow_graph(supervisor.folder) or f"a graph takes {seconds:.0f} CPU-seconds"
     if report is None or report.status != "confirmed":
         return None, [slow]
     units = [culprit.unit for culprit in report.culprits]
     off = ", ".join(units)
-    sessions.progress.say(f"running the script with {off} off")
+    supervisor.progress.say(f"running the script with {off} off")
     found = msgspec.structs.replace(report, layer=failed.finding.layer, ladder=failed.ladder)
-    if not _passes_without(sessions, units):
+    if not _passes_without(supervisor, units):
         faster = f"it compiles faster with {off} off; the script was not seen to pass then"
         faults = [msgspec.structs.replace(f, confirmed=False) for f in report.faults]
         notes = [f"the script fails with {failed.failure.signature}", slow, faster]
@@ -72,18 +63,18 @@ def slow_compile(sessions: JobSessions, failed: ScriptFailure) -> tuple[Report |
 
 
 def lost_validation(
-    sessions: JobSessions, failed: ScriptFailure
+    supervisor: Supervisor, failed: ScriptFailure
 ) -> tuple[Report | None, list[str]]:
     """Return the report of a graph that accepts what eager rejects, if it is the culprit.
 
     It is if the script passes without it. Otherwise return None, and a note on such a graph.
     """
-    sessions.progress.say("a graph raises in eager: checking whether it raises when compiled too")
-    sessions.session(
-        "search", wanted=msgspec.structs.replace(sessions.job.wanted, oracle=VALIDATION)
+    supervisor.progress.say("a graph raises in eager: checking whether it raises when compiled too")
+    supervisor.session(
+        "search", wanted=msgspec.structs.replace(supervisor.job.wanted, oracle=VALIDATION)
     )
-    report = sessions.read_report(REPORT)
-    (sessions.folder / REPORT).unlink(missing_ok=True)
+    report = supervisor.read_report(REPORT)
+    (supervisor.folder / REPORT).unlink(missing_ok=True)
     if report is None or report.failure is None:
         return None, []
     accepts = f"graph {report.graph} accepts inputs: {report.failure.message[:300]}"
@@ -91,8 +82,8 @@ def lost_validation(
     if report.status != "confirmed" or not units:
         return None, [accepts]
     off = ", ".join(units)
-    sessions.progress.say(f"running the script with {off} off")
-    if not _passes_without(sessions, units):
+    supervisor.progress.say(f"running the script with {off} off")
+    if not _passes_without(supervisor, units):
         return None, [accepts, f"the script was not seen to pass with {off} off"]
     fails = f"the script fails with {failed.failure.signature}"
     notes = [fails, passes_with(off), *report.notes]
@@ -101,7 +92,7 @@ def lost_validation(
     ), []
 
 
-def _passes_without(sessions: JobSessions, units: Sequence[str]) -> bool:
+def _passes_without(supervisor: Supervisor, units: Sequence[str]) -> bool:
     """Return whether the script also passes with these units off."""
-    left = sessions.seconds_left
-    return passes_without(sessions.job, sessions.log, left, units, sessions.sessions)
+    left = supervisor.seconds_left
+    return passes_without(supervisor.job, supervisor.log, left, units, supervisor.sessions)

@@ -11,6 +11,7 @@ from tcdebug.minifier.investigation.script_runs import Remaining, remaining_fail
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.processes.job import REPORT
 from tcdebug.supervision.graph_behind_script import passes_with
+from tcdebug.supervision.script_search import ScriptSearch
 from tcdebug.supervision.supervisor import Supervisor, begin
 
 MOST_SEARCHES = 3
@@ -91,7 +92,7 @@ def _with_next(
         progress=supervisor.progress,
         sessions=supervisor.sessions,
     )
-    found = inner.search()
+    found = ScriptSearch(inner).report()
     inner.finish(found.exit_status, healthy=found.status == "no_failure")
     options = " ".join(f"--off {unit}" for unit in units)
     report = _noted(

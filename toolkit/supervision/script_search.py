@@ -1,0 +1,208 @@
+"""Searches the graphs of a script, and then the script as a whole, for the cause of its failure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from tcdebug.minifier.investigation.eager_report import eager_report
+from tcdebug.minifier.investigation.report import Report, suspicion
+from tcdebug.minifier.investigation.script_failure import ScriptFailure, judge_script
+from tcdebug.minifier.investigation.script_line import find_line
+from tcdebug.minifier.investigation.whole_script import investigate_script
+from tcdebug.minifier.oracles.budget import BudgetUsed
+from tcdebug.minifier.processes.job import PARTIAL, REPORT, SCRIPT_FAILED, SCRIPT_ON_DEVICES
+from tcdebug.reading.run_dir import find
+from tcdebug.supervision.eager_failures import NO_GRAPH, culprit_notes, eager_problem, input_notes
+from tcdebug.supervision.graph_behind_script import lost_validation, slow_compile
+from tcdebug.supervision.ranks_alone import search_ranks
+from tcdebug.supervision.recorded_graphs import (
+    STUCK,
+    fallbacks,
+    graph_raised,
+    nothing_captured,
+    recording_notes,
+)
+from tcdebug.supervision.supervisor import LATE, Supervisor
+
+PASSES_OF_A_GRAPH = 5
+"""With so many runs, a failure with a rate of 70 % is missed in one of 400 cases."""
+RUNS_TO_CONFIRM = 3
+"""Runs of a script in which its layer is confirmed: two at a time, and the start of torch."""
+
+WHOLE_SCRIPTS = (
+    "each candidate ran the whole script in a fresh process: none of its graphs failed in a "
+    "process that was forked before CUDA was initialised"
+)
+
+
+@dataclass(frozen=True)
+class ScriptSearch:
+    """The steps from a script to a report. `run` runs its sessions."""
+
+    run: Supervisor
+
+    def report(self) -> Report:
+        """Return the result of the search, with the cost of the whole command."""
+        report = eager_problem(self.run.job.script, str(self.run.folder)) or self._search()
+        report = msgspec.structs.replace(report, notes=[*input_notes(report), *report.notes])
+        notes = list(dict.fromkeys([*report.notes, *fallbacks(self.run.folder)]))
+        return self.run.costed(msgspec.structs.replace(report, notes=notes))
+
+    def _search(self) -> Report:
+        """Search the script's graphs. If none fails, run the script in eager and compiled."""
+        try:
+            recorded = self._searched()
+            if report := self.run.read_report(REPORT):
+                return report
+            if recorded == STUCK:
+                seconds = self.run.job.limits.seconds
+                self.run.progress.say(f"Dynamo did not finish a capture within {seconds:.0f} s")
+            if recorded == LATE:
+                return self._unfinished("budget", "its graphs were searched")
+            if report := search_ranks(self.run):
+                return report
+            wanted = self.run.job.wanted
+            if not (wanted.check or wanted.graphs_only):
+                return self._by_layers(recorded)
+            self.run.progress.say("no graph fails alone: running the script in eager")
+            status = self.run.session("eager")
+            if status == LATE:
+                return self._unfinished("budget", "it ran in eager")
+            if status != 0:
+                return self._eager_failed(status)
+            return self._sometimes_failing() or self._whole_script(recorded)
+        except KeyboardInterrupt:
+            return self._unfinished("interrupted")
+
+    def _unfinished(self, status: str, when: str = "", known: Sequence[str] = ()) -> Report:
+        """Return the best result so far of a search that was ended early, with notes."""
+        report = self.run.read_report(PARTIAL) or Report(status, run_dir=str(self.run.folder))
+        late = [f"the budget was used up while {when}"] if when else []
+        if not report.faults or not any(fault.culprits for fault in report.faults):
+            late += culprit_notes(find(str(self.run.folder)).events())
+        notes = [*known, *report.notes, *late]
+        return msgspec.structs.replace(report, status=status, confirmed=False, notes=notes)
+
+    def _sometimes_failing(self) -> Report | None:
+        """Return the report of a graph that passed once and fails in one of its later runs."""
+        if self.run.job.wanted.oracle == "perf":  # the machine may cause a slow run
+            return None
+        self.run.progress.say(f"no graph failed: each is run up to {PASSES_OF_A_GRAPH} times")
+        self._searched(PASSES_OF_A_GRAPH)
+        return self.run.read_report(REPORT)
+
+    def _searched(self, passes: int = 1) -> int:
+        """Search the graphs, each of which must pass this many times; the script's exit status."""
+        return self.run.session("search", passes=passes)
+
+    def _eager_failed(self, status: int) -> Report:
+        how = "it raised" if status == SCRIPT_FAILED else f"exit status {status}"
+        return eager_report(self.run.folder, self.run.folder / "eager.log", how)
+
+    def _by_layers(self, recorded: int, contradicted: str | None = None) -> Report:
+        """Run the unchanged script. If it fails, find the layer at fault, and then the unit.
+
+        If forks of a warm process showed a layer that is `contradicted`, all processes are fresh.
+        """
+        slow: Report | None = None
+        known: list[str] = []
+        sessions = self.run.sessions if contradicted is None else None
+        try:
+            failed = judge_script(
+                self.run.job, self.run.log, self.run.seconds_left, self.run.progress.say,
+                stuck=recorded == STUCK, sessions=sessions,
+            )  # fmt: skip
+            if isinstance(failed, Report):
+                return failed
+            if failed is None:
+                return self._healthy(recorded)
+            if self.run.job.bisect and failed.in_backend:
+                slow, notes = slow_compile(self.run, failed)
+                if slow is not None and slow.confirmed:
+                    return slow
+                known += notes
+            if failed.in_backend:
+                failed = failed.within_backend()
+            failed = failed.checked_for_rounding()
+            if slow is not None and not failed.in_budget:
+                return slow
+        except BudgetUsed:
+            return self._unfinished("budget", "the script ran as a whole", known)
+        self.run.progress.say(failed.announcement)
+        if self.run.job.bisect and failed.has_units and graph_raised(self.run.folder):
+            lost, notes = lost_validation(self.run, failed)
+            if lost is not None:
+                return lost
+            known += notes
+        if self.run.job.bisect and failed.has_units and failed.finding.layer != contradicted:
+            units = self._whole_script(recorded, failed)
+            if units.status == "confirmed":
+                layer = failed.finding.layer
+                return msgspec.structs.replace(units, layer=layer, ladder=failed.ladder)
+            known += suspicion(units)
+        report = failed.report()
+        if report is None:
+            self.run.progress.say(
+                "fresh processes show something else: running the script in those"
+            )
+            return self._by_layers(recorded, failed.finding.layer)
+        known += [*self._candidates_notes(), *self._whole_notes(recorded)]
+        report = msgspec.structs.replace(report, notes=[*known, *report.notes])
+        if report.status == "confirmed":
+            (fault,) = report.faults
+            self.run.progress.say(
+                f"seen in fresh processes: {fault.fails} fails, {fault.passes} passes"
+            )
+        if self.run.job.bisect and failed.in_dynamo and report.status == "confirmed":
+            # where Dynamo raises, it names the line
+            report = report if report.faults[0].lines else self._with_line(report, failed)
+        return report
+
+    def _healthy(self, recorded: int) -> Report:
+        """Return the report of a script that passed, unless one of its graphs fails at times."""
+        notes = self._whole_notes(recorded)
+        if not notes and nothing_captured(self.run.folder):
+            return Report("no_failure", run_dir=str(self.run.folder), notes=[NO_GRAPH])
+        healthy = Report("no_failure", run_dir=str(self.run.folder), notes=notes)
+        return self._sometimes_failing() or healthy
+
+    def _with_line(self, report: Report, failed: ScriptFailure) -> Report:
+        """Return the report of a script that Dynamo makes fail, with the statement that does."""
+        self.run.progress.say("looking for the statement that Dynamo captures wrongly")
+        job, log, left = self.run.job, self.run.log, self.run.seconds_left
+        found = find_line(job, log, left, self.run.sessions, failed.runs.seconds)
+        if found is None:
+            return report
+        note = f"it fails if Dynamo captures this statement ({found.unit}): {found.subject}"
+        return msgspec.structs.replace(report, notes=[note, *report.notes])
+
+    def _whole_notes(self, recorded: int) -> list[str]:
+        """Notes for a report of the whole script on how its graphs were judged."""
+        recording = recording_notes(recorded, self.run.folder)
+        return [*recording, *self.run.unwatched()]
+
+    def _whole_script(self, recorded: int, failed: ScriptFailure | None = None) -> Report:
+        """Run the script compiled, and investigate how it fails; `failed` if its layer is known."""
+        if self.run.job.wanted.graphs_only:
+            return Report("no_failure", run_dir=str(self.run.folder))
+        self.run.progress.say("running the whole script compiled")
+        layer = failed.known_layer if failed else None
+        # if no unit is named, the layer has to be confirmed
+        kept = RUNS_TO_CONFIRM * failed.failure.seconds if failed else 0.0
+        left, seen = self.run.seconds_left, failed.seen if failed else []
+        alone = failed.seen_alone if failed else []
+        sessions = failed.runs.sessions if failed else self.run.sessions
+        report = investigate_script(
+            self.run.job, self.run.log, left, layer, seen, alone, sessions, kept
+        )
+        notes = [*self._candidates_notes(), *self._whole_notes(recorded)]
+        return msgspec.structs.replace(report, notes=[*notes, *report.notes])
+
+    def _candidates_notes(self) -> list[str]:
+        """Return the note on why the candidates of a script on a GPU were whole scripts."""
+        events = find(str(self.run.folder)).events()
+        purposes = {r["data"]["purpose"] for r in events if r["event"] == "worker.start"}
+        return [WHOLE_SCRIPTS] * (SCRIPT_ON_DEVICES in purposes)
