@@ -95,8 +95,8 @@ def aot_autograd(
         compilers = {"fw_compiler": fw_compiler, "bw_compiler": backward, **others}
         compilers["inference_compiler"] = inference.compile
         made = aot_module_simplified(module, inputs, **compilers)
-        straight = inference.straight(module, made, unknown_torch)
-        return _untraced(straight, "it is compiled")
+        direct = inference.direct(module, made, unknown_torch)
+        return _untraced(direct, "it is compiled")
 
     return backend
 
@@ -119,13 +119,13 @@ WRAPPERS = {"2.11": FOUR, "2.12": FOUR, "2.13": TWO, "2.14": TWO, "2.15": TWO}
 """Version of torch -> its wrappers. With other versions, no graph bypasses the wrappers."""
 
 
-def offer_straight(compiled: Callable[..., Any], make: Callable[[], Callable[..., Any]]) -> None:
+def offer_direct(compiled: Callable[..., Any], make: Callable[[], Callable[..., Any]]) -> None:
     """Offer a direct entry to a compiled graph, which bypasses AOTAutograd's wrappers.
 
     `make` returns a callable that takes the arguments of `compiled` one by one instead of in a
     list. If it calls anything that records gradients, it must disable them itself.
     """
-    compiled.straight = make  # type: ignore[attr-defined] # read by `Inference` alone
+    compiled.direct = make  # type: ignore[attr-defined] # read by `Inference` alone
 
 
 @dataclass
@@ -147,11 +147,11 @@ class Inference:
         self._metadata = None if context is None else context.fw_metadata
         return self._compiled
 
-    def straight(
+    def direct(
         self, module: Any, made: Callable[..., Any], unknown_torch: Callable[[str], None]
     ) -> Callable[..., Any]:
-        """`made`, AOTAutograd's result for a module, or the bare graph if it does the same."""
-        make = getattr(self._compiled, "straight", None)
+        """Return AOTAutograd's result for a module, or the bare graph if it does the same."""
+        make = getattr(self._compiled, "direct", None)
         if make is None or not _asks_for_nothing(self._metadata):
             return made
         if not isinstance(module, fx.GraphModule) or any(True for _ in _held(module)):

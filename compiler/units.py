@@ -38,7 +38,7 @@ class Unit:
 
 
 def units() -> Iterator[Unit]:
-    """Every unit, in the order of the pipeline."""
+    """Return every unit, in the order of the pipeline."""
     for name, function in pipeline.PREGRAD.items():
         yield Unit(name, _first_line(function.__doc__))
     for op in sorted(decompose.decompositions(), key=str):

@@ -34,7 +34,7 @@ OWN: Table = {
 
 
 def decompositions() -> Table:
-    """Operator -> decomposition, registered ones included."""
+    """Return the decompositions by operator, including registered ones."""
     return {**_listed(), **REGISTRY.decompositions}
 
 
@@ -63,7 +63,7 @@ def unit(op: torch._ops.OpOverload) -> str:
 
 
 def gated(gate: Gate, added: Mapping[Any, Callable[..., Any]]) -> Table:
-    """All decompositions, each of which asks the gate. If denied, the operator stays as it is.
+    """Return all decompositions, each of which asks the gate. If denied, the operator stays.
 
     `added` holds the caller's own, which override those of the table. A decomposition that raises
     becomes a CompileError.

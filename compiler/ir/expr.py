@@ -244,7 +244,7 @@ def compute_in_order(
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
-    """Every distinct node once, operands before users, including those inside indirect indices."""
+    """Yield every distinct node once, also those in indirect indices, operands before users."""
     seen: set[str] = set()
     stack: list[tuple[Expr, bool]] = [(expr, False)]
     while stack:

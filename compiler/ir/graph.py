@@ -221,7 +221,7 @@ class Graph:
     constants: Mapping[str, Any] = field(default_factory=dict)
 
     def buffers(self) -> dict[str, Buffer]:
-        """Every buffer by name."""
+        """Return every buffer by name."""
         found = {i.name: i.buffer for i in self.inputs if i.buffer is not None}
         found.update({n.name: n.out for n in self.nodes if n.out is not None})
         return found

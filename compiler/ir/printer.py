@@ -280,7 +280,7 @@ def _input_text(spec: Input) -> str:
 
 
 def graph_symbols(graph: Graph) -> list[Symbol]:
-    """Every size symbol in a graph, sorted by name."""
+    """Return every size symbol in a graph, sorted by name."""
     found: set[Symbol] = set()
     for spec in graph.inputs:
         if spec.symbol is not None:

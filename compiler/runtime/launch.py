@@ -58,7 +58,7 @@ def load_wrapper(
 ) -> Callable[[list[Any]], Sequence[Any]]:
     """Return the wrapper as a callable that takes its arguments in a list, which it empties.
 
-    Its `straight` form, if there is one, is offered to `seams` and loaded on demand.
+    Its `direct` form, if there is one, is offered to `seams` and loaded on demand.
     """
     namespace: dict[str, Any] = {
         **source.names,
@@ -83,8 +83,8 @@ def load_wrapper(
         return function if source.device is None else on_device(function, source.device)
 
     wrapper = load(source.text, f"<tcdebug {name}>")
-    if source.straight:
-        seams.offer_straight(wrapper, lambda: load(source.straight, f"<tcdebug {name} straight>"))
+    if source.direct:
+        seams.offer_direct(wrapper, lambda: load(source.direct, f"<tcdebug {name} direct>"))
     return wrapper
 
 

@@ -25,8 +25,8 @@ def graph_range(compiled: Function, compile_id: str, direction: str, graph_id: s
     """Return a compiled graph, each call of which is a range of the profiler."""
     label = f"{GRAPH} {compile_id or '?'} {direction} {graph_id}"
     ranged = _in_range(compiled, label)
-    if straight := getattr(compiled, "straight", None):
-        seams.offer_straight(ranged, lambda: _in_range(straight(), label))
+    if direct := getattr(compiled, "direct", None):
+        seams.offer_direct(ranged, lambda: _in_range(direct(), label))
     return ranged
 
 

@@ -36,7 +36,7 @@ class Repeatable(Protocol):
     @property
     def contradicted(self) -> bool: ...
 
-    def need(self, passes: int) -> None: ...
+    def require_passes(self, passes: int) -> None: ...
 
     def ask(self, toggles: Toggles, purpose: str) -> Outcome: ...
 
@@ -91,9 +91,9 @@ def certain_verdict(
         if verdict.core:  # it fails with everything off: the verdict rests on no pass
             return CertainVerdict(verdict, rate, 1.0)
         if verdict.confirmed and _rests_on_passes(asked, rate, verdict, base, 1 - doubt / 2):
-            asked.need(1)
+            asked.require_passes(1)
             return CertainVerdict(verdict, rate, wanted)
-        asked.need(1)
+        asked.require_passes(1)
         rate = asked.rate(base, failure, RATE_RUNS)
         if rate.failed == rate.runs and not verdict.confirmed and not asked.contradicted:
             return CertainVerdict(verdict, rate, wanted if verdict.faults else 0.0)
@@ -122,7 +122,7 @@ def _rests_on_passes(
     passes = passes_needed(rate, len(earlier) + 1, wanted)
     if passes is None:
         return False
-    asked.need(passes)
+    asked.require_passes(passes)
     purpose = "repeat of a pass"
     return (
         asked.ask(toggles, purpose).kind is Kind.OK
@@ -152,7 +152,7 @@ def _repeated(
     """Search with every pass repeated; again with more repeats if it needed more passes."""
     answers = EXPECTED_PASSES
     while (passes := passes_needed(rate, answers, wanted)) is not None:
-        asked.need(passes)
+        asked.require_passes(passes)
         passed: set[tuple[str, ...]] = set()
 
         def ask(toggles: Toggles, purpose: str, passed: set[tuple[str, ...]] = passed) -> Outcome:

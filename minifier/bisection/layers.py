@@ -52,7 +52,7 @@ def find_graph_layer(
         passes = passes_needed(rate, len(ladder.below(backend)), confidence)
         if passes is None:
             return LayerFinding(notes=("it fails too rarely to find the layer at fault",))
-        asked.need(passes)
+        asked.require_passes(passes)
     layers = ladder.below(backend)
     layer, rungs = asked.searched(lambda ask: ladder.climb_down(ask, base, layers))
     suspects = ladder.in_doubt(failure, rungs, layers)

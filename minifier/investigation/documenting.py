@@ -94,7 +94,7 @@ class Documenting(Generic[CandidateType]):
             )
 
     def _inside_layer(self, branch: Branch[CandidateType], folder: Path) -> None:
-        """Find the stage of AOTAutograd at fault, or what the backend at fault was told wrongly."""
+        """Find the stage of AOTAutograd at fault, or a fake kernel that misleads the backend."""
         if self.findings.layer.switch == BACKEND:
             wrong = wrong_fake_kernels(self.oracle, branch.best, branch.base, folder)
             self.findings.notes += [wrong] * bool(wrong)

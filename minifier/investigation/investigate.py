@@ -312,7 +312,7 @@ class Investigation(Generic[CandidateType]):
             return self._certain_verdict(oracle, failure, toggles).verdict
 
         searched_for = self.oracle.failure
-        oracle.need(1)  # the search itself decides what to repeat
+        oracle.require_passes(1)  # the search itself decides what to repeat
         try:
             found = find_autograd_units(oracle, branch.base, failure, bisected)
         finally:

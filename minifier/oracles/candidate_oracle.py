@@ -31,7 +31,7 @@ class CandidateOracle(Generic[CandidateType]):
         """Whether some question got contradictory answers."""
         return self.oracle.contradicted
 
-    def need(self, passes: int) -> None:
+    def require_passes(self, passes: int) -> None:
         """Believe a pass only after this many runs passed."""
         self.oracle.passes_needed = passes
 

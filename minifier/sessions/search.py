@@ -179,7 +179,7 @@ class Session:
             self.log.emit(HangSuspected(outcome.direction, outcome.message))
         else:
             self.log.emit(outcome.event)
-        self._say_unasked(base, outcome)
+        self._log_unused_toggles(base, outcome)
         oracle = self._failing(subject, oracle, case, outcome)
         oracle.failure, oracle.passes_needed = outcome, 1
         findings = FailureFindings(FailureFound(case, outcome, ordinal), base)
@@ -246,7 +246,7 @@ class Session:
                 break
         return GraphAnswer(subject, oracle, outcome)
 
-    def _say_unasked(self, base: Toggles, outcome: Outcome) -> None:
+    def _log_unused_toggles(self, base: Toggles, outcome: Outcome) -> None:
         """Log which units that are off do not occur in the failing graph."""
         if base.texts() and outcome.decisions:
             for name, near in unasked(base, [d.unit for d in outcome.decisions]).items():

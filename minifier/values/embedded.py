@@ -68,7 +68,7 @@ class _EmbeddedObservation:
             graph.wrapper,
             text=ast.unparse(tree),
             names={**graph.wrapper.names, **names},
-            straight="",
+            direct="",
         )
 
     def loaded(self, compiled: Compiled) -> Compiled:

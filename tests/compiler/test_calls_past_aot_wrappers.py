@@ -27,7 +27,7 @@ w, b = f32(4, 3), f32(4)
 
 
 class Compiled:
-    """A compiled function. `straight` records which graphs bypass the wrappers.
+    """A compiled function. `direct` records which graphs bypass the wrappers.
 
     `made_with` are options of the compiler; the others are those of torch.compile.
     """
@@ -35,7 +35,7 @@ class Compiled:
     def __init__(
         self, function: Function, made_with: Mapping[str, Any] | None = None, **options: Any
     ) -> None:
-        self.straight: list[bool] = []
+        self.direct: list[bool] = []
         self.options = made_with
         self.run = torch.compile(function, backend=self.backend, **options)
 
@@ -45,7 +45,7 @@ class Compiled:
         inner: Any = made._torchdynamo_orig_callable  # type: ignore[attr-defined] # torch.compiler.disable's
         cells = [c.cell_contents for c in inner.__closure__ or ()]
         texts = [getattr(f, "__code__", None) for f in (inner, *cells)]
-        self.straight.append(any(t.co_filename.endswith(" straight>") for t in texts if t))
+        self.direct.append(any(t.co_filename.endswith(" direct>") for t in texts if t))
         return made
 
 
@@ -73,7 +73,7 @@ def test_a_graph_for_which_the_wrappers_do_nothing_bypasses_them(
             x = f32(rows, 3)
             assert_same(compiled.run(x), function(x))
         assert torch.is_grad_enabled() == (mode is torch.enable_grad)
-    assert set(compiled.straight) == {True}
+    assert set(compiled.direct) == {True}
 
 
 def test_parameters_without_gradients_are_not_an_obstacle() -> None:
@@ -81,14 +81,14 @@ def test_parameters_without_gradients_are_not_an_obstacle() -> None:
     compiled = Compiled(model)
     with torch.no_grad():
         assert_same(compiled.run(f32(2, 3)), model(f32(2, 3)))
-    assert compiled.straight == [True]
+    assert compiled.direct == [True]
 
 
 def test_results_need_no_gradient_if_inputs_need_none() -> None:
     compiled = Compiled(detached)
     x = f32(2, 3).requires_grad_()
     result = compiled.run(x)
-    assert compiled.straight == [True]
+    assert compiled.direct == [True]
     assert_same(result, detached(x))
     assert not result.requires_grad
     assert torch.is_grad_enabled()
@@ -103,7 +103,7 @@ def test_gradients_are_enabled_again_after_an_error() -> None:
     with pytest.raises(IndexError, match="found by cpp_"):
         compiled.run(f32(2, 3), torch.tensor([2]))
     assert torch.is_grad_enabled()
-    assert compiled.straight == [True]
+    assert compiled.direct == [True]
 
 
 def adds_in_place(x: torch.Tensor) -> torch.Tensor:
@@ -119,7 +119,7 @@ def view_and_base(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return y, y.view(-1)
 
 
-@torch.library.custom_op("tcdebug_straight::twice", mutates_args=())
+@torch.library.custom_op("tcdebug_direct::twice", mutates_args=())
 def twice(x: torch.Tensor) -> torch.Tensor:
     return x * 2
 
@@ -130,16 +130,16 @@ def _(x: torch.Tensor) -> torch.Tensor:
 
 
 def custom(x: torch.Tensor) -> torch.Tensor:
-    return torch.ops.tcdebug_straight.twice(x) + 1
+    return torch.ops.tcdebug_direct.twice(x) + 1
 
 
 @pytest.mark.parametrize(
-    ("function", "straight"),
+    ("function", "direct"),
     [(adds_in_place, False), (view_of_input, False), (custom, False), (view_and_base, True)],
 )
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad])
 def test_a_graph_for_which_the_wrappers_do_something_keeps_them(
-    function: Function, straight: bool, mode: Callable[[], AbstractContextManager[None]]
+    function: Function, direct: bool, mode: Callable[[], AbstractContextManager[None]]
 ) -> None:
     compiled = Compiled(function)
     with mode():
@@ -154,13 +154,13 @@ def test_a_graph_for_which_the_wrappers_do_something_keeps_them(
             assert found == wanted
             first, second = (r.untyped_storage().data_ptr() for r in results)
             assert (first == second) == (function is view_and_base)
-    assert compiled.straight == [straight]
+    assert compiled.direct == [direct]
 
 
 def test_a_graph_that_trains_keeps_the_wrappers() -> None:
     compiled = Compiled(kernels)
     compiled.run(f32(2, 3).requires_grad_())[0].sum().backward()
-    assert compiled.straight == [False]
+    assert compiled.direct == [False]
 
 
 @pytest.mark.parametrize("function", [kernels, products])
@@ -173,7 +173,7 @@ def test_tensor_subclasses_are_unwrapped(function: Function) -> None:
             [getattr(r, part) for r in torch.utils._pytree.tree_leaves(results)],
             [getattr(e, part) for e in torch.utils._pytree.tree_leaves(expected)],
         )
-    assert compiled.straight == [False]
+    assert compiled.direct == [False]
 
 
 def test_a_graph_under_autocast_agrees_with_eager_under_autocast() -> None:
@@ -185,7 +185,7 @@ def test_a_graph_under_autocast_agrees_with_eager_under_autocast() -> None:
         assert result.dtype == torch.bfloat16
         assert_same(result, products(x))
     assert_same(compiled.run(x), products(x))
-    assert compiled.straight == [True, False]
+    assert compiled.direct == [True, False]
 
 
 def test_function_transforms_see_no_difference() -> None:
@@ -203,7 +203,7 @@ def test_dynamic_sizes_of_results_are_marked_as_aot_autograd_does() -> None:
     found = [vars(r) for r in compiled.run(f32(4, 3))]
     assert found == [vars(r) for r in reference(f32(4, 3))]
     assert [list(each.values()) for each in found] == [[{0, 1}], [{0}]]
-    assert compiled.straight == [True]
+    assert compiled.direct == [True]
 
 
 def test_with_an_unknown_torch_no_graph_bypasses_the_wrappers_and_an_event_says_so(
@@ -214,7 +214,7 @@ def test_with_an_unknown_torch_no_graph_bypasses_the_wrappers_and_an_event_says_
     compiled = Compiled(kernels, made_with=options)
     assert_same(compiled.run(f32(2, 3)), kernels(f32(2, 3)))
     compiled.run(f32(2, 3).requires_grad_())  # the event is not emitted with a known torch
-    assert compiled.straight == [False, False]
+    assert compiled.direct == [False, False]
     (path,) = tmp_path.glob("events*.jsonl")
     events = [json.loads(line) for line in path.read_text().splitlines()]
     assert [e["data"] for e in events if e["event"] == "fallback"] == [
@@ -239,7 +239,7 @@ def test_other_wrappers_of_torch_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seams, "aot_module_simplified", more)
     compiled = Compiled(kernels)
     assert_same(compiled.run(f32(2, 3)), tuple(each + 1 for each in kernels(f32(2, 3))))
-    assert compiled.straight == [False]
+    assert compiled.direct == [False]
 
 
 @pytest.mark.parametrize("weighs", [False, True])
@@ -256,7 +256,7 @@ def test_a_module_with_weights_passes_them_to_its_graph(weighs: bool) -> None:
     with tracing(TracingContext(FakeTensorMode())):
         run = compiled.backend(module, [f32(2, 3)])
     assert_same(run(f32(2, 3)), module(f32(2, 3)))
-    assert compiled.straight == [not weighs]
+    assert compiled.direct == [not weighs]
 
 
 def test_ddp_buckets_are_compiled_one_by_one() -> None:
@@ -268,7 +268,7 @@ def test_ddp_buckets_are_compiled_one_by_one() -> None:
     x = f32(2, 256)
     with torch.no_grad():
         assert_same([run(x), run(x)], [model(x), model(x)])
-    assert len(compiled.straight) > 1
+    assert len(compiled.direct) > 1
     assert_same(*([torch.autograd.grad(f(x).sum(), [*model.parameters()])] for f in (run, model)))
 
 

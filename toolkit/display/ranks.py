@@ -47,6 +47,6 @@ def ranks_text(ranks: Sequence[int]) -> str:
 
 
 def difference_rows(found: RankComparison) -> list[tuple[str, RankDifference]]:
-    """One row per difference."""
+    """Return one row per difference."""
     both = (("compiles", found.compiles), ("collectives", found.collectives))
     return [(name, difference) for name, difference in both if difference is not None]

@@ -37,7 +37,7 @@ def write_json_lines(records: Iterable[Record]) -> None:
 
 
 def event_line(record: Record) -> str:
-    """One event as a line: time, graph, description."""
+    """Return one event as a line: time, graph, description."""
     seconds = record.get("t_ns", 0) / 1e9
     where = " ".join(str(record[k]) for k in ("compile_id", "direction", "stage") if record.get(k))
     return f"[dim]{seconds:9.3f}[/] {where:<28} {_what(record)}"

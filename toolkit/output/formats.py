@@ -62,12 +62,12 @@ def concise(found: Sequence[Result], heading: Heading) -> str:
 
 
 def json_lines(found: Sequence[Result], heading: Heading) -> str:
-    """One JSON object per line and result."""
+    """Return one JSON object per line and result."""
     return "".join(json.dumps({**asdict(r), "details": dict(r.details)}) + "\n" for r in found)
 
 
 def github(found: Sequence[Result], heading: Heading) -> str:
-    """GitHub workflow commands: an annotation per result, and a notice about omitted ones."""
+    """Return GitHub workflow commands: annotations, and a notice about omitted results."""
     lines = [
         f"::{r.level} file={_property(r.path)}{f',line={r.line}' if r.line else ''}"
         f",title={_property(r.title)}::{_data(r.message)}"
@@ -90,7 +90,7 @@ def _property(text: str) -> str:
 
 
 def sarif(found: Sequence[Result], heading: Heading) -> str:
-    """SARIF 2.1.0, for code scanning."""
+    """Return SARIF 2.1.0, for code scanning."""
     rules = {
         r.rule: {"id": r.rule, "shortDescription": {"text": r.title}, "name": r.kind} for r in found
     }
@@ -115,7 +115,7 @@ def _location(result: Result) -> dict[str, Any]:
 
 
 def junit(found: Sequence[Result], heading: Heading) -> str:
-    """JUnit: one test case for the whole, and one failing test case per result."""
+    """Return JUnit XML: one test case for the whole, and one failing test case per result."""
     suite = ElementTree.Element(
         "testsuite", name=heading.tool, tests=str(len(found) + 1), failures=str(len(found)),
         time=str(heading.numbers.get("seconds", 0)),
@@ -152,7 +152,7 @@ def markdown(found: Sequence[Result], heading: Heading) -> str:
 
 
 def _plain(text: str) -> str:
-    """One line with Markdown and HTML characters escaped."""
+    """Return one line with Markdown and HTML characters escaped."""
     line = " ".join(text.split()).replace("\\", "\\\\")
     for mark in "`*_[]<>#|":
         line = line.replace(mark, f"\\{mark}")

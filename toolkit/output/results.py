@@ -111,7 +111,7 @@ def _guard(data: Mapping[str, Any]) -> Result:
 
 
 def of_explanation(found: Explanation) -> tuple[list[Result], Heading]:
-    """Breaks and recompiles as warnings at their lines, failures as errors."""
+    """Return breaks and recompiles as warnings at their lines, failures as errors."""
     results = [*_breaks(found), *_recompiles(found), *_failures(found)]
     compiles = sum(frame.compiles for frame in found.frames)
     summary = (

@@ -144,7 +144,7 @@ def _lines_of(total: _Total) -> dict[str, int]:
 
 
 def _parts(line: str) -> tuple[str, int]:
-    """File and number of a line."""
+    """Return the file and the number of a line."""
     file, _, number = line.rpartition(":")
     return file, int(number) if number.isdigit() else 0
 

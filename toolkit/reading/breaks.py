@@ -49,5 +49,5 @@ def _title(head: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """One part on one line, without Dynamo's details for its developers."""
+    """Return one part on one line, without Dynamo's details for its developers."""
     return " ".join(text.partition("\n\n")[0].split())

@@ -104,7 +104,7 @@ def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[Change
 
 
 def _stages(a: Summary, b: Summary) -> list[Change]:
-    """Stages whose seconds differ by more than noise, largest difference first."""
+    """Return stages whose seconds differ by more than noise, largest difference first."""
     before = {s.stage: s.seconds for s in a.stages}
     after = {s.stage: s.seconds for s in b.stages}
     least = NOISE * max(a.compile_seconds, b.compile_seconds)
@@ -117,7 +117,7 @@ def _stages(a: Summary, b: Summary) -> list[Change]:
 
 
 def _environment(records: Sequence[Record]) -> dict[str, str]:
-    """Command, versions, variables, settings of torch, toggles."""
+    """Return command, versions, variables, settings of torch, toggles."""
     found: dict[str, str] = {}
     for record in of_kind(records, "run.start"):
         found["command"] = " ".join(record["data"]["argv"])
@@ -138,7 +138,7 @@ def _environment(records: Sequence[Record]) -> dict[str, str]:
 def _graphs(
     run_a: Run, records_a: Sequence[Record], run_b: Run, records_b: Sequence[Record]
 ) -> list[Change]:
-    """Graphs that only one run has; for the others, the first stage that differs."""
+    """Return graphs that only one run has; for the others, the first stage that differs."""
     a, b = graph_stages(records_a), graph_stages(records_b)
     missing = [
         Change(name, *(("", "present"), ("present", ""))[name in a])

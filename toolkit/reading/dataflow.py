@@ -84,7 +84,7 @@ def _owners(
 
 
 def _boxes(nodes: Mapping[str, _Node], owners: Mapping[str, str]) -> list[Box]:
-    """One box per node."""
+    """Return one box per node."""
     size = {name: node.written for name, node in nodes.items()}
     return [
         Box(
@@ -97,7 +97,7 @@ def _boxes(nodes: Mapping[str, _Node], owners: Mapping[str, str]) -> list[Box]:
 
 
 def _fused(nodes: Mapping[str, _Node], kernel_of: Mapping[str, str]) -> list[Box]:
-    """One box per kernel. Results that only one kernel uses are not written."""
+    """Return one box per kernel. Results that only one kernel uses are not written."""
     members: dict[str, list[_Node]] = {}
     for node in nodes.values():
         members.setdefault(kernel_of.get(node.name, node.name), []).append(node)
@@ -124,7 +124,7 @@ def _fused(nodes: Mapping[str, _Node], kernel_of: Mapping[str, str]) -> list[Box
 
 
 def _nodes(text: str) -> dict[str, _Node]:
-    """Inputs, loops, calls and the output of a text, without views. Raises ValueError."""
+    """Return inputs, loops, calls and the output of a text, without views. Raises ValueError."""
     found: dict[str, _Node] = {}
     root: dict[str, str] = {}
     for statement in ast.parse(text).body:
@@ -179,7 +179,7 @@ def _made(call: ast.expr, reads: list[str]) -> _Node | None:
 
 
 def _origin(words: Mapping[str | None, ast.expr]) -> tuple[str, str]:
-    """(operator, FILE:N) of a node."""
+    """Return (operator, FILE:N) of a node."""
     parts = words.get("origin")
     elements = parts.elts if isinstance(parts, ast.Tuple) else []
     values = [str(e.value) for e in elements if isinstance(e, ast.Constant)]

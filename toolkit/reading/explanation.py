@@ -137,7 +137,7 @@ def _recompile(row: RecompileRow) -> RecompileCost:
 
 
 def _constants(guards: Iterable[Record]) -> list[str]:
-    """Numbers and strings for which a graph was specialised, with their lines."""
+    """Return numbers and strings for which a graph was specialised, with their lines."""
     found: dict[str, None] = {}
     for record in guards:
         for guard in record["data"]["guards"]:

@@ -56,12 +56,12 @@ def chrome_trace(run: Run, records: Sequence[Record]) -> str:
 
 
 def json_array(records: Sequence[Record]) -> str:
-    """All events as one JSON array."""
+    """Return all events as one JSON array."""
     return msgspec.json.encode(list(records)).decode() + "\n"
 
 
 def csv_table(records: Sequence[Record]) -> str:
-    """All events as a CSV table. Fields specific to a kind are JSON in the last column."""
+    """Return all events as a CSV table. Fields specific to a kind are JSON in the last column."""
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow(COLUMNS)

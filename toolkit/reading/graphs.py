@@ -55,7 +55,7 @@ class GraphChange:
 
 
 def changes_of(run: Run, unit: str, compile_id: str | None = None) -> list[GraphChange]:
-    """Every change that a unit, a family of units or a stage made to a graph, in order."""
+    """Return every change that a unit, a family of units or a stage made to a graph, in order."""
     found: list[GraphChange] = []
     last: dict[str, str] = {}
     for record in run.events():

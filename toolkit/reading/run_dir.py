@@ -26,7 +26,7 @@ class Run:
     info: RunInfo
 
     def events(self) -> list[Record]:
-        """All events of all processes in order of time. Incomplete lines are skipped."""
+        """Return all events of all processes in order of time. Incomplete lines are skipped."""
         records = [r for file in sorted(self.path.glob("events*.jsonl")) for r in read(file)]
         records.sort(key=lambda r: (r.get("t_ns", 0), r.get("pid", 0), r.get("seq", 0)))
         return records
@@ -38,7 +38,7 @@ def read(path: Path) -> Iterator[Record]:
 
 
 def runs(base: Path | None = None) -> list[Run]:
-    """All runs in ./.tcdebug, newest first."""
+    """Return all runs in ./.tcdebug, newest first."""
     parent = base or Path(BASE)
     found: list[Run] = []
     for folder in parent.iterdir() if parent.is_dir() else ():

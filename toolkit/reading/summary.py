@@ -145,7 +145,7 @@ def kernels(records: Iterable[Record]) -> list[KernelRow]:
 
 
 def externs(records: Iterable[Record]) -> list[ExternRow]:
-    """Calls of ATen by operator and reason, most frequent first."""
+    """Return calls of ATen by operator and reason, most frequent first."""
     counted = Counter((r["data"]["op"], r["data"]["reason"]) for r in of_kind(records, "extern"))
     return [ExternRow(op, reason, calls) for (op, reason), calls in counted.most_common()]
 

@@ -339,7 +339,7 @@ def _kernel(run: Run, record: Record, texts: Texts) -> dict[str, Any]:
 
 
 def _function(code: str, name: str) -> str:
-    """One kernel of a file with the comments above it; the whole file if it is not found."""
+    """Return one kernel of a file with the comments above it; the whole file if it is not found."""
     pieces = FUNCTION.split(code)
     for before, piece in pairwise(pieces):
         if f" {name}(" in piece:
@@ -356,7 +356,7 @@ def _remark(record: Record) -> dict[str, Any]:
 
 
 def _spans(records: Sequence[Record]) -> list[list[Any]]:
-    """[name, kind, start, seconds, process, depth] of the longest spans, in order."""
+    """Return [name, kind, start, seconds, process, depth] of the longest spans, in order."""
     found = spans(records)
     if len(found) > MOST_SPANS:
         least = sorted((s.seconds for s in found), reverse=True)[MOST_SPANS]

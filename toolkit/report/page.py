@@ -54,7 +54,7 @@ def policy(style: str, script: str) -> str:
 
 
 def packed(data: Any) -> str:
-    """JSON, compressed by gzip and encoded as base64. A browser can decompress it."""
+    """Return JSON, compressed by gzip and encoded as base64. A browser can decompress it."""
     return base64.b64encode(gzip.compress(msgspec.json.encode(data), 9, mtime=0)).decode()
 
 

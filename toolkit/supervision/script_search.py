@@ -180,7 +180,7 @@ class ScriptSearch:
         return msgspec.structs.replace(report, notes=[note, *report.notes])
 
     def _whole_notes(self, recorded: int) -> list[str]:
-        """Notes for a report of the whole script on how its graphs were judged."""
+        """Return notes for a report of the whole script on how its graphs were judged."""
         recording = recording_notes(recorded, self.run.folder)
         return [*recording, *self.run.unwatched()]
 

@@ -145,7 +145,7 @@ class Supervisor:
         return msgspec.json.decode(path.read_bytes(), type=Report)
 
     def unwatched(self) -> list[str]:
-        """Notes on child processes whose graphs were not searched, one line each."""
+        """Return notes on child processes whose graphs were not searched, one line each."""
         watched = {
             r["data"]["worker_pid"]
             for r in find(str(self.folder)).events()

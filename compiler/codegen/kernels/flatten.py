@@ -162,14 +162,14 @@ def row_major(axes: Iterable[Axis]) -> Index:
 
 
 def flat_expressions(flat: FlatKernel) -> Iterator[Expr]:
-    """All expressions of a kernel, including addresses, node by node."""
+    """Return all expressions of a kernel, including addresses, node by node."""
     for node in flat.nodes:
         yield from walk(IndexValue(torch.int64, node.address))
         yield from walk(node.body)
 
 
 def flat_indices(flat: FlatKernel) -> Iterator[Index]:
-    """All addresses and index values of a kernel."""
+    """Return all addresses and index values of a kernel."""
     for expr in flat_expressions(flat):
         yield from indices(expr)
 

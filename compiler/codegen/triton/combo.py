@@ -92,7 +92,7 @@ def _memory(value: str, buffers: Mapping[str, Buffer], kernels: Sequence[TritonK
 
 
 def _tile(programs: int, warps: int) -> Tile:
-    """One program for each number."""
+    """Return one program for each number."""
     axis = Axis("number", to_index(programs))
     return Tile((TileDimension("y", (), 1), TileDimension("x", (axis,), 1)), (), warps)
 

@@ -15,7 +15,7 @@ from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 def graph_steps(
     schedule: Schedule, calls: Mapping[str, KernelCall], origins: Mapping[str, list[list[str]]]
 ) -> Iterator[GraphStep]:
-    """Every kernel and every call of an operator, in the order in which they run.
+    """Return every kernel and every call of an operator, in the order in which they run.
 
     `origins` is that of `schedule.provenance`. A call that is not an operator is left out, because
     a profiler does not show it.

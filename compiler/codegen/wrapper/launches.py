@@ -46,7 +46,7 @@ class Launch:
 
 
 def launch(name: str, calls: Sequence[KernelCall]) -> Launch:
-    """One call for several kernels, all of which have `joins` set."""
+    """Return one call for several kernels, all of which have `joins` set."""
     places: dict[tuple[str, str], int] = {}
     taken = tuple(
         tuple(places.setdefault(argument, len(places)) for argument in arguments(call))

@@ -52,7 +52,7 @@ class WrapperSource:
     """Whether it launches kernels on streams of GPUs."""
     launches: tuple[Launch, ...] = ()
     """The launches of several kernels."""
-    straight: str = ""
+    direct: str = ""
     """For inference, a `call` that takes its arguments one by one and disables gradients itself.
 
     Empty if the graph calls operators other than ATen's, which may need AOTAutograd's wrappers.
@@ -108,11 +108,11 @@ class WrapperWriter:
             self.device,
             bool(self.devices),
             tuple(self.launches),
-            self._straight(names),
+            self._direct(names),
         )
 
-    def _straight(self, names: Sequence[str]) -> str:
-        """Return the text of `WrapperSource.straight`. Call it after all lines are written."""
+    def _direct(self, names: Sequence[str]) -> str:
+        """Return the text of `WrapperSource.direct`. Call it after all lines are written."""
         externs = [step.target for step in self.schedule.steps if isinstance(step, Extern)]
         if self.direction != "inference" or not all(map(_is_plain, externs)):
             return ""

@@ -102,7 +102,7 @@ def unsqueeze(site: Site, x: Tensor, dim: int) -> Tensor:
 
 
 def select(site: Site, x: Tensor, dim: int, position: Size) -> Tensor:
-    """One slice along a dimension, without the dimension."""
+    """Return one slice along a dimension, without the dimension."""
     at = normal_dim(dim, len(x.size))
     where = from_end(position, x.size[at])
     new = [*x.size[:at], *x.size[at + 1 :]]
@@ -145,7 +145,7 @@ def slice_(
     end: Size | None = None,
     step: Size = 1,
 ) -> Tensor:
-    """Every step-th element from start on. The size of the result determines the end."""
+    """Return every step-th element from start on. The size of the result determines the end."""
     at = normal_dim(dim, len(x.size))
     first = slice_start(start, x.size[at])
     return x.viewed(site.size, lambda p: (*p[:at], first + p[at] * to_index(step), *p[at + 1 :]))
@@ -270,7 +270,7 @@ def split_with_sizes(
 
 
 def unbind(site: Site, x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
-    """All slices along a dimension, without the dimension."""
+    """Return all slices along a dimension, without the dimension."""
     return tuple(select(site, x, dim, k) for k in range(len(site.node.meta["val"])))
 
 

@@ -269,7 +269,7 @@ def where(site: Site, condition: Tensor, x: Operand, y: Operand) -> Tensor:
 
 
 def bitwise_not(site: Site, x: Tensor) -> Tensor:
-    """All bits inverted. For bool it is `not`."""
+    """Return x with all bits inverted. For bool, this is `not`."""
     return _map(site, (x,), _named("bitwise_not"))
 
 

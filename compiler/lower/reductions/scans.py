@@ -35,7 +35,7 @@ def _scan(kind: str) -> Lowering:
 def _states(
     site: Site, kind: str, x: Tensor, dim: int, dtype: torch.dtype, exact: torch.dtype
 ) -> Tensor:
-    """Every state of a scan in `dtype`, accumulated in `exact`."""
+    """Return every state of a scan in `dtype`, accumulated in `exact`."""
     if not x.size:
         return site.tensor(lambda point: x.at(point, dtype))
     converted = Tensor(exact, x.size, lambda point: cast(x.at(point, dtype), exact))

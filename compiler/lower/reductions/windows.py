@@ -77,7 +77,7 @@ def _at_least(place: Index, start: Index) -> Expr:
 
 
 def _each(value: int | Sequence[int], dims: int) -> list[int]:
-    """One number for each dimension."""
+    """Return one number for each dimension."""
     given = [value] if isinstance(value, int) else list(value)
     if not all(isinstance(v, int) for v in given):
         raise NotLowered("a window of symbolic size")

@@ -17,7 +17,7 @@ READ_BY_CPU = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.d
 
 
 def obstacles(schedule: Schedule) -> list[str]:
-    """All reasons against a capture. Empty if it can be attempted."""
+    """Return all reasons against a capture. Empty if it can be attempted."""
     graph = schedule.graph
     found = _devices(graph)
     for node in graph.nodes:

@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def served(sender: Connection[bytes, bytes]) -> Orders:
-    """Obey orders until the sender closes the connection. Return in each fork that runs one."""
+    """Handle orders until the sender closes the connection. Return in each fork that runs one."""
     while True:
         try:
             orders: Orders = json.loads(sender.recv_bytes())

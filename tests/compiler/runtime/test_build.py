@@ -237,4 +237,4 @@ def test_a_traceback_shows_the_line_of_the_wrapper() -> None:
     with pytest.raises(IndexError) as found:
         f(torch.ones(3), torch.tensor([7]))
     frames = [str(entry.path) for entry in found.traceback]
-    assert any("<tcdebug 0_0.inference straight>" in frame for frame in frames)
+    assert any("<tcdebug 0_0.inference direct>" in frame for frame in frames)

@@ -58,7 +58,7 @@ class Flaky:
     def __post_init__(self) -> None:
         self.generator = random.Random(self.seed)
 
-    def need(self, passes: int) -> None:
+    def require_passes(self, passes: int) -> None:
         self.passes_needed = passes
 
     def ask(self, toggles: Toggles, purpose: str) -> Outcome:

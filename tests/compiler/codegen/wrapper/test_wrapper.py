@@ -34,8 +34,8 @@ def test_sizes_of_a_view_are_passed_as_separate_arguments() -> None:
 
 
 def test_only_a_graph_that_calls_operators_disables_gradients() -> None:
-    alone = wrapper(lambda x: x.exp(), f32(4, 4), direction="inference").straight
+    alone = wrapper(lambda x: x.exp(), f32(4, 4), direction="inference").direct
     assert alone.startswith("def call(arg0_1):\n")
     assert "grad_enabled" not in alone
-    assert "set_grad_enabled(False)" in wrapper(viewed, f32(4, 4), direction="inference").straight
-    assert wrapper(viewed, f32(4, 4), direction="forward").straight == ""
+    assert "set_grad_enabled(False)" in wrapper(viewed, f32(4, 4), direction="inference").direct
+    assert wrapper(viewed, f32(4, 4), direction="forward").direct == ""
