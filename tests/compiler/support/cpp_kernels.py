@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+from judge import assert_as_eager, compiled
 from stages import capture
 
-from tcdebug.compiler.codegen.cpp.source import prelude, write_cpp
+from tcdebug.compiler.codegen.cpp.source import CppSource, prelude, write_cpp
 from tcdebug.compiler.configuration.options import Options
+from tcdebug.compiler.devices.cpu import CppCodegen
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.runtime.toolchain import find
@@ -21,10 +24,30 @@ VECTORIZED = re.compile(r"kernel\.cpp:(\d+):\d+: optimized: loop vectorized")
 
 def kernels(function: Callable[..., Any], *inputs: Any, off: tuple[str, ...] = ()) -> str:
     """The C++ of a function, without the prelude."""
-    (schedule,) = capture(function, *inputs).schedules
+    (schedule,) = capture(function, *inputs, interpreted="nothing").schedules
     gate = Gate(Toggles.parse(off))
-    written = write_cpp(schedule.kernels(), schedule.graph.buffers(), gate)
-    return "\n".join(call.source for call in written.calls.values())
+    return _text(write_cpp(schedule.kernels(), schedule.graph.buffers(), gate))
+
+
+def kernels_as_eager(
+    function: Callable[..., Any], inputs: Sequence[Any], *, exact: bool = False
+) -> str:
+    """The C++ of a function whose results are checked to be those of eager."""
+    sources: list[CppSource] = []
+    write = CppCodegen.write
+
+    def kept(self: CppCodegen, *given: Any) -> CppSource:
+        sources.append(write(self, *given))
+        return sources[-1]
+
+    with mock.patch.object(CppCodegen, "write", kept):
+        assert_as_eager(compiled(function), function, inputs, exact=exact)
+    (source,) = sources
+    return _text(source)
+
+
+def _text(source: CppSource) -> str:
+    return "\n".join(call.source for call in source.calls.values())
 
 
 def built(text: str, folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:

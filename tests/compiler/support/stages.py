@@ -42,7 +42,7 @@ class Captured:
     schedules: list[Schedule] = field(default_factory=list)
     gates: list[Gate] = field(default_factory=list)
     interpreted: str = "scheduled"
-    """The stage whose loop IR the next call interprets."""
+    """The stage whose loop IR the next call interprets; "nothing" to run the ATen graph."""
 
 
 def scheduled_graph(schedule: Schedule) -> Graph:
@@ -94,6 +94,8 @@ def _scheduled(
     schedule = in_place(schedule_graph(inlined, gate), gate)
     verify_schedule(schedule)
     captured.schedules.append(schedule)
+    if captured.interpreted == "nothing":
+        return lambda args: fx.Interpreter(module).run(*_emptied(args))
     graphs = {"lowered": lowered, "inlined": inlined, "scheduled": scheduled_graph(schedule)}
 
     def interpret(args: list[Any]) -> Sequence[Any]:
@@ -133,10 +135,11 @@ def capture(
     function: Callable[..., Any],
     *inputs: Any,
     toggles: Toggles | None = None,
+    interpreted: str = "scheduled",
     **options: Any,
 ) -> Captured:
     """The results of the stages for a function on given inputs."""
-    captured = Captured()
+    captured = Captured(interpreted=interpreted)
     backend = recording_backend(captured, toggles)
     torch.compile(function, backend=backend, **options)(*inputs)
     return captured

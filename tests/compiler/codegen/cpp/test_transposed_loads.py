@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from cpp_kernels import kernels
+from cpp_kernels import kernels, kernels_as_eager
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge import assert_as_eager, assert_same, compiled
@@ -65,8 +65,7 @@ def test_a_guarded_load_is_not_read_ahead() -> None:
         return x + F.pad(y, (1, 0)).t()
 
     x, y = filled((33, 32), torch.float32), filled((32, 32), torch.float32)
-    assert "load_tile" not in kernels(function, x, y)
-    assert_as_eager(compiled(function), function, [x, y], exact=True)
+    assert "load_tile" not in kernels_as_eager(function, [x, y], exact=True)
 
 
 def test_a_reduction_does_not_read_along_one_axis_and_write_along_another() -> None:
@@ -75,11 +74,10 @@ def test_a_reduction_does_not_read_along_one_axis_and_write_along_another() -> N
 
     wide, planes = torch.randn(200, 96).t(), torch.randn(9, 40, 300).permute(2, 1, 0)
     for x in (wide, planes):
-        text = kernels(softmax, x)
+        torch._dynamo.reset()
+        text = kernels_as_eager(softmax, [x])
         assert "load_tile(" in text
         assert text.count('extern "C" int cpp_') == 6
-        torch._dynamo.reset()
-        assert_as_eager(compiled(softmax), softmax, [x])
     for x in (wide.contiguous(), planes.contiguous(), torch.randn(30, 200).t()):
         assert kernels(softmax, x).count('extern "C" int cpp_') == 2
 
@@ -89,5 +87,4 @@ def test_a_normalised_image_with_channels_last_is_written_in_blocks() -> None:
         return F.layer_norm(x.permute(0, 2, 3, 1), (160,))
 
     x = torch.randn(2, 160, 9, 11)
-    assert "load_tile(" in kernels(normalised, x)
-    assert_as_eager(compiled(normalised), normalised, [x])
+    assert "load_tile(" in kernels_as_eager(normalised, [x])
