@@ -7,7 +7,7 @@ saves the most memory traffic first, unless the merge would make a cycle.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -30,11 +30,14 @@ from tcdebug.compiler.ir.graph import (
     written,
 )
 from tcdebug.compiler.schedule.align import Loops, align, loops_of
-from tcdebug.compiler.schedule.cost import LONGEST_TRANSPOSED_ROW, bytes_of
+from tcdebug.compiler.schedule.cost import LONGEST_TRANSPOSED_ROW, arithmetic, bytes_of
 from tcdebug.compiler.schedule.dependencies import Dependencies
 
 LARGEST_KERNEL = 48
 """The most nodes in a kernel. More make the C++ compiler slow and spill registers."""
+LARGEST_WORK = 1500
+"""The most arithmetic in a C++ kernel of several groups. g++ takes about a second for as much in
+float16, and the time grows faster than the work."""
 ROW_IN_CACHE = 1 << 16
 """The longest single row, in elements, that a kernel may sweep several times."""
 
@@ -48,6 +51,7 @@ class Group:
 
     loops: Loops
     number: int
+    work: int
 
     @property
     def names(self) -> set[str]:
@@ -74,11 +78,11 @@ class Fusion:
         self._numbers = count()
         for node in graph.nodes:
             self.group_of[node.name] = (
-                node if isinstance(node, Extern) else self._group(loops_of(node))
+                node if isinstance(node, Extern) else self._group(loops_of(node), work_of([node]))
             )
 
-    def _group(self, loops: Loops) -> Group:
-        return Group(loops, next(self._numbers))
+    def _group(self, loops: Loops, work: int) -> Group:
+        return Group(loops, next(self._numbers), work)
 
     def run(self) -> list[Group | Extern]:
         """Merge until no pair is left. Returns the groups in an order in which they can run."""
@@ -118,7 +122,8 @@ class Fusion:
     def _merge(self, a: Group, b: Group) -> bool:
         if self.dependencies.reaches(self._key(b), self._key(a)):
             a, b = b, a
-        if len(a.loops.nodes) + len(b.loops.nodes) > LARGEST_KERNEL:
+        work = a.work + b.work
+        if too_large(a.loops.nodes, b.loops.nodes, work):
             return False
         if self.dependencies.blocked(self._key(a), self._key(b)):
             return False
@@ -136,7 +141,7 @@ class Fusion:
                 continue
             if not self.gate.allows(self._unit(a, b), f"{a.head}+{b.head}"):
                 return False
-            group = self._group(ordered)
+            group = self._group(ordered, work)
             self.dependencies.merge(self._key(a), self._key(b))
             for name in group.names:
                 self.group_of[name] = group
@@ -168,6 +173,21 @@ class Fusion:
                 seen.add(id(group))
                 ordered.append(group)
         return ordered
+
+
+def too_large(first: Sequence[LoopNode], second: Sequence[LoopNode], work: int) -> str:
+    """Return why a kernel of two groups would be too large; empty if it would not be."""
+    count = len(first) + len(second)
+    if count > LARGEST_KERNEL:
+        return f"they have {count} nodes together, and a kernel has at most {LARGEST_KERNEL}"
+    if work > LARGEST_WORK:
+        return f"they have {work} operations together, and a kernel has at most {LARGEST_WORK}"
+    return ""
+
+
+def work_of(nodes: Iterable[LoopNode]) -> int:
+    """Return the arithmetic of the nodes that are written in C++."""
+    return sum(arithmetic(n.body) for n in nodes if n.out.device.type == "cpu")
 
 
 def linked(first: Group, second: Group) -> bool:

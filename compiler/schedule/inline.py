@@ -6,6 +6,7 @@ of the producer is read once, or is cheaper to compute than to load.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -137,9 +138,9 @@ def too_expensive(producer: Pointwise, consumers: Sequence[Node], in_memory: boo
     if in_memory:
         cheap = work <= 1 and read <= 1 and not indirect(producer.body)
         return "" if cheap else f"it is stored anyway, and {cost} cost more than a load"
-    if len(loops) == 1 and _read_once(producer, loops[0]):
+    if len(loops) == 1 and _repeated(producer, loops[0], work) <= CHEAP_ARITHMETIC:
         return ""
-    if indirect(producer.body):
+    if reads_indirectly(producer.body):
         return "it is read several times, and reads through an indirect index"
     if work > CHEAP_ARITHMETIC or read > CHEAP_LOADS:
         return f"it is read several times, and {cost} are too much to repeat"
@@ -158,12 +159,25 @@ def indirect(expr: Expr) -> bool:
     return any(indirect_atoms(i) for e in walk(expr) for i in indices(e))
 
 
-def _read_once(producer: Pointwise, consumer: LoopNode) -> bool:
-    """Return whether the consumer reads the producer at most as often as it has elements."""
+def reads_indirectly(expr: Expr) -> bool:
+    """Return whether an expression has an indirect index that is read from memory."""
+    atoms = (a for e in walk(expr) for i in indices(e) for a in indirect_atoms(i))
+    return any(isinstance(e, Load) for atom in atoms for e in walk(atom.expr))
+
+
+def _repeated(producer: Pointwise, consumer: LoopNode, work: int) -> float:
+    """Return the arithmetic per element that is repeated if the consumer computes a producer.
+
+    A consumer reads most elements more than once if it repeats, reflects or pads rows.
+    """
     places = {load.key for load in loads(consumer.body) if load.buffer == producer.name}
     domain = product(a.size for a in (*consumer.axes, *consumer.over))
-    same = domain == producer.out.numel or estimate(domain) <= estimate(producer.out.numel)
-    return len(places) == 1 and same
+    if len(places) != 1:
+        return math.inf
+    if domain == producer.out.numel:
+        return 0.0
+    more = max(0.0, estimate(domain) / max(1, estimate(producer.out.numel)) - 1)
+    return math.inf if more and reads_indirectly(producer.body) else more * (work + 1)
 
 
 def size_after(body: Expr, producer: Pointwise) -> int:

@@ -27,12 +27,13 @@ from tcdebug.compiler.schedule.align import Loops, align
 from tcdebug.compiler.schedule.cost import bytes_of
 from tcdebug.compiler.schedule.dependencies import Dependencies, between_steps
 from tcdebug.compiler.schedule.fusion import (
-    LARGEST_KERNEL,
     crosses,
     illegal_read,
     pays,
     readers_of,
     sweeps,
+    too_large,
+    work_of,
 )
 from tcdebug.compiler.schedule.inline import LARGEST_BODY, UNIT, size_after, too_expensive
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
@@ -138,9 +139,8 @@ def _why_apart(
     kept: _NotInlined,
 ) -> str:
     """Return the first condition of fusion that a pair violates."""
-    count = len(first.nodes) + len(second.nodes)
-    if count > LARGEST_KERNEL:
-        return f"they have {count} nodes together, and a kernel has at most {LARGEST_KERNEL}"
+    if reason := too_large(first.nodes, second.nodes, work_of((*first.nodes, *second.nodes))):
+        return reason
     a, b = together.key_of(first.nodes[0].name), together.key_of(second.nodes[0].name)
     if between := together.between(a, b):
         return f"{between} must run between them"

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from index_strategies import PROPERTY, evaluate
 from programs import f32
 from stages import Captured, capture
+from torch.nn import functional as F
 
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.gate.toggles import Toggles
@@ -23,6 +24,7 @@ from tcdebug.compiler.ir.verifier import InvalidGraph
 from tcdebug.compiler.schedule.align import refine
 from tcdebug.compiler.schedule.cost import arithmetic, bytes_of
 from tcdebug.compiler.schedule.dependencies import Dependencies
+from tcdebug.compiler.schedule.fusion import work_of
 from tcdebug.compiler.schedule.inline import inline_producers
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 from tcdebug.compiler.schedule.verifier import verify_schedule
@@ -71,6 +73,33 @@ def test_a_value_that_is_expensive_and_read_often_is_stored() -> None:
 def test_a_cheap_value_is_recomputed() -> None:
     captured = capture(lambda x: (x + 1)[:, None] * (x + 1)[None, :], f32(50))
     assert len(captured.inlined[0].nodes) == 1
+
+
+def test_a_value_that_few_points_read_twice_is_recomputed() -> None:
+    for pad in ("reflect", "replicate"):
+        captured = capture(lambda x: F.pad(x.tanh(), (3, 2, 4, 1), mode=pad), f32(5, 8, 56, 60))  # noqa: B023
+        assert len(captured.inlined[0].nodes) == 1
+
+
+def test_a_gather_that_is_read_twice_is_stored() -> None:
+    def function(x: torch.Tensor, where: torch.Tensor) -> torch.Tensor:
+        return F.pad(x[where][None], (3, 2), mode="reflect")
+
+    captured = capture(function, f32(9, 56), torch.arange(7))
+    assert len(captured.inlined[0].nodes) == 2
+
+
+def test_the_work_of_a_kernel_is_limited() -> None:
+    def function(x: torch.Tensor) -> list[torch.Tensor]:
+        found = [x]
+        for _ in range(40):
+            x = found[-1]
+            found.append(x.sin() + x.cos() * x.tanh() + x.erf() + torch.remainder(x, 0.3))
+        return found[1:]
+
+    work = [work_of(k.nodes) for k in capture(function, f32(300)).schedules[0].kernels()]
+    assert len(work) == 2
+    assert max(work) <= 1500
 
 
 def test_the_size_of_a_body_is_limited() -> None:
