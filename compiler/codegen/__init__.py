@@ -9,6 +9,7 @@ UNITS = {
     "codegen.split": "split a reduction to a single value among threads",
     "codegen.tile": "transpose blocks of memory that is strided along the vector lanes",
     "codegen.index_sets": "split a loop where its conditions change",
+    "codegen.branchless": "compute both sides of a choice in vectors if one calls a function",
     "codegen.repeats": "compute an element that repeats along a row once",
     "codegen.vectorize": "use vector instructions in the innermost loop",
     "codegen.parallelize": "distribute the outer loops among threads",

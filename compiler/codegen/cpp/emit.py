@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
-from tcdebug.compiler.codegen.cpp.block import Block
 from tcdebug.compiler.codegen.cpp.text import TYPES, CppIndex, cast, element, literal, operation
 from tcdebug.compiler.codegen.kernels.flatten import FlatNode
 from tcdebug.compiler.codegen.kernels.half_values import as_float, rounds
@@ -26,6 +25,45 @@ from tcdebug.compiler.ir.expr import (
     compute_in_order,
     indices,
 )
+
+
+@dataclass
+class Block:
+    """Lines of C++ under construction, between braces.
+
+    `opening` is the text before the brace; if empty, there is no brace.
+    """
+
+    opening: str = ""
+    closing: str = "}"
+    items: list[str | Block] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
+
+    def add(self, line: str) -> None:
+        """Append a line."""
+        self.items.append(line)
+
+    def open(self, opening: str) -> Block:
+        """Append a block and return it."""
+        block = Block(opening)
+        self.items.append(block)
+        return block
+
+    def text(self, indent: int = 0) -> str:
+        """Return the block as C++."""
+        space = "  " * indent
+        lines: list[str] = []
+        if self.opening:
+            lines.append(f"{space}{self.opening} {{")
+        inside = indent + bool(self.opening)
+        for item in self.items:
+            if isinstance(item, Block):
+                lines.append(item.text(inside))
+            else:
+                lines.append("  " * inside + item if not item.startswith("#") else item)
+        if self.opening:
+            lines.append(f"{space}{self.closing}")
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from tcdebug.compiler.codegen.cpp.accumulator import accumulators_of
+from tcdebug.compiler.codegen.cpp.branchless import without_branches
 from tcdebug.compiler.codegen.cpp.data_errors import may_report
 from tcdebug.compiler.codegen.cpp.emit import CppEmitter
 from tcdebug.compiler.codegen.cpp.lanes import LANES
@@ -39,6 +40,9 @@ SLOTS = 64
 """Pieces of a split reduction. The number is fixed, so that sums do not depend on the number of
 threads."""
 
+LONGEST_COPIED = 4000
+"""The most characters of the loops over lanes that are written twice. They take g++ about 0.1 s."""
+
 
 @dataclass(frozen=True)
 class KernelParameters:
@@ -61,6 +65,9 @@ class CppKernelWriter:
         if choices.transposed:
             kernel = choices.transposed.kernel
             storage |= {t.buffer if t.stored else t.name: t.name for t in choices.transposed.tiles}
+        along = choices.lane or (kernel.inner[-1] if kernel.inner else None)
+        if choices.branchless and along is not None:
+            kernel = without_branches(kernel, along)
         self.kernel = kernel
         self.choices = choices
         self.arguments = arguments
@@ -101,14 +108,45 @@ class CppKernelWriter:
             start = first_lane(self.lane)
             loops.append((loop(start, "0", size, LANES), (start,)))
         self._open(loops)
-        if self.lane is not None:
-            size = index_text(self.lane.size)
-            self.emit.innermost.add(f"const int lanes = index_min({LANES}, {size} - from);")
+        if self.lane is None:
+            self._point()
+        else:
+            self._block_of_lanes(self.lane)
+        self._close(len(loops))
+
+    def _point(self) -> None:
+        """Write what is done at a point of the outer loops, or in a block of lanes."""
         self._transpose(stored=False)
         for segment in self.plan:
             self.sweeps.segment(segment)
         self._transpose(stored=True)
-        self._close(len(loops))
+
+    def _block_of_lanes(self, lane: Axis) -> None:
+        """Write the loops of a block of lanes.
+
+        g++ keeps accumulators in registers if the number of lanes is a constant. Unless all blocks
+        have as many, a short kernel gets a copy of its loops for whole blocks.
+        """
+        known, size = lane.size.constant, index_text(lane.size)
+        if known is not None and (known < LANES or known % LANES == 0):
+            self.emit.innermost.add(f"const int lanes = {min(known, LANES)};")
+            self._point()
+            return
+        # threads share variables in a structure, to which references would lead
+        captures = "=" if self.choices.parallelize else "&"
+        block = self.emit.enter(
+            f"const auto block = [{captures}](auto count) __attribute__((always_inline))"
+        )
+        block.add("const int lanes = count;")
+        self._point()
+        self.emit.leave()
+        if len(block.text()) > LONGEST_COPIED:
+            block.opening = ""
+            block.items[0] = f"const int lanes = index_min({LANES}, {size} - from);"
+            return
+        block.closing = "};"
+        self.emit.innermost.add(f"if ({size} - from >= {LANES}) block(Constant<{LANES}>());")
+        self.emit.innermost.add(f"else block((int)({size} - from));")
 
     def _transpose(self, *, stored: bool) -> None:
         """Declare the arrays of transposed rows and fill them, or store them at the end."""

@@ -17,6 +17,10 @@ template <typename To, typename From> static inline To bits_as(From value) {
   __builtin_memcpy(&result, &value, sizeof(To));
   return result;
 }
+// A number that is known when a function that takes it is compiled.
+template <int N> struct Constant {
+  constexpr operator int() const { return N; }
+};
 template <int Bytes> struct BitsOf;
 template <> struct BitsOf<1> { typedef uint8_t type; };
 template <> struct BitsOf<2> { typedef uint16_t type; };

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import gcd
 
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, runs_on
-from tcdebug.compiler.ir.arithmetic.index import Axis, Index
+from tcdebug.compiler.ir.arithmetic.index import Axis, Index, product
 from tcdebug.compiler.ir.expr import Guarded, IndexValue, Indirect, Load, walk
 from tcdebug.compiler.ir.operations import gives_place
 
@@ -32,8 +32,10 @@ def rows_together(kernel: FlatKernel, lane: Axis | None) -> int:
         return 1
     rows = kernel.inner[-1]
     together = VECTOR_OF_HALVES // gcd(columns, VECTOR_OF_HALVES)
-    size = rows.size.constant
-    if together == 1 or (size is not None and size < FEWEST * together):
+    size, steps = rows.size.constant, product(a.size for a in kernel.inner).constant
+    if together == 1 or (size is not None and size < 2 * together):
+        return 1
+    if steps is not None and steps < FEWEST * together:
         return 1
     return together if all(_continues(i, rows, lane) for i in _places(kernel)) else 1
 

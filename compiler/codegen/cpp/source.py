@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 
+from tcdebug.compiler.codegen.cpp.branchless import has_branches
 from tcdebug.compiler.codegen.cpp.kernel import CppKernelWriter, KernelParameters
 from tcdebug.compiler.codegen.cpp.lanes import LANES
 from tcdebug.compiler.codegen.cpp.loop_order import by_strides
@@ -132,9 +133,11 @@ def _choose(flat: FlatKernel, subject: str, gate: Gate) -> KernelVariant:
     sets = index_sets(flat) if tiled is None else None
     if sets is not None and not gate.allows("codegen.index_sets", subject):
         sets = None
+    along = lane or (flat.inner[-1] if flat.inner else None)
     loops = bool(flat.outer or flat.inner)
+    vectorize = loops and gate.allows("codegen.vectorize", subject)
     return KernelVariant(
-        vectorize=loops and gate.allows("codegen.vectorize", subject),
+        vectorize=vectorize,
         parallelize=can_share(flat) and gate.allows("codegen.parallelize", subject),
         lane=lane,
         rows=rows,
@@ -142,6 +145,13 @@ def _choose(flat: FlatKernel, subject: str, gate: Gate) -> KernelVariant:
         transposed=transposed,
         split=split,
         index_sets=sets,
+        branchless=(
+            vectorize
+            and sets is None
+            and along is not None
+            and has_branches(flat, along)
+            and gate.allows("codegen.branchless", subject)
+        ),
         scratch=(
             rows == 1
             and not split

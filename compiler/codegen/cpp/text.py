@@ -11,8 +11,8 @@ from tcdebug.compiler.codegen.kernels.truncating_text import TruncatingText
 from tcdebug.compiler.ir.arithmetic.index import Atom, Axis, Index, Quotient, Remainder
 from tcdebug.compiler.ir.arithmetic.index_text import render
 from tcdebug.compiler.ir.arithmetic.order import Extremum
-from tcdebug.compiler.ir.expr import Call, Constant, Indirect
-from tcdebug.compiler.ir.operations import FLOATS, INTEGERS, POLYNOMIALS
+from tcdebug.compiler.ir.expr import Call, Constant, Expr, IndexValue, Indirect
+from tcdebug.compiler.ir.operations import COMPARISONS, FLOATS, INTEGERS, POLYNOMIALS
 
 TYPES: dict[torch.dtype, str] = {
     torch.float32: "float",
@@ -109,10 +109,24 @@ def element(text: str, dtype: torch.dtype) -> str:
     return f"is_true({text})" if dtype == torch.bool else text
 
 
+def _fits_int32(value: Expr) -> bool:
+    """Return whether a value is an index, or a number to compare it with, and fits in 32 bits.
+
+    A vector has half as many integers of 64 bits as floats.
+    """
+    if isinstance(value, Constant):
+        return value.dtype == torch.int64 and abs(int(value.value)) < 1 << 31
+    bounds = value.index.bounds if isinstance(value, IndexValue) else (None, None)
+    known = [abs(b.constant) for b in bounds if b is not None and b.constant is not None]
+    return len(known) == 2 and max(known) < 1 << 31
+
+
 def operation(node: Call, operands: list[str]) -> str:
     """Return an operation on operands that are C++ expressions."""
     name, dtype = node.name, node.dtype
     source = node.args[0].dtype
+    if name in COMPARISONS and all(map(_fits_int32, node.args)):
+        operands = [f"(int32_t){text}" for text in operands]
     if name == "cast":
         return cast(operands[0], source, dtype)
     if name in CHECKED and source in INTEGERS:

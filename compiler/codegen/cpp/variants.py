@@ -61,6 +61,7 @@ class KernelVariant:
     split: bool = False
     scratch: bool = False
     index_sets: Split | None = None
+    branchless: bool = False
 
 
 def points(kernel: FlatKernel) -> Index:

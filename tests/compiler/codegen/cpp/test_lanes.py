@@ -10,11 +10,16 @@ import pytest
 import torch
 from cpp_kernels import kernels, kernels_as_eager, scalar_loops
 from judge import assert_as_eager, compiled
+from torch.nn import functional as F
 
 FEW_COLUMNS: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
     "sum": (lambda x: x.sum(0), torch.randn(3001, 3)),
     "sum of all rows": (lambda x: x.sum(0), torch.randn(4096, 2)),
     "mean of planes": (lambda x: x.mean((0, 1, 2)), torch.randn(16, 64, 7, 28)),
+    "mean of repeated planes": (
+        lambda x: x.mean((0, 2)),
+        torch.randn(1, 5, 28, 28).expand(16, 5, 28, 28),
+    ),
     "variance": (lambda x: torch.var_mean(x, 0), torch.randn(2003, 13)),
     "extremes": (lambda x: (x.amax(0), x.amin(0)), torch.randn(1000, 5).round()),
     "logsumexp": (lambda x: x.logsumexp(0), torch.randn(1501, 7)),
@@ -25,6 +30,7 @@ FEW_COLUMNS: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
     "integers": (lambda x: (x.sum(0), x.amax(0)), torch.arange(9000).view(3000, 3) % 7),
     "of each plane": (lambda x: x.sum(1), torch.randn(5, 801, 3)),
     "scaled columns": (lambda x: (x * x[0]).sum(0), torch.randn(2000, 3)),
+    "padded columns": (lambda x: F.pad(x.tanh(), (3, 4)).sum(0), torch.randn(70, 44)),
     "positions": (lambda x: x.argmax(0), torch.randn(2000, 3)),
     "places in the sum": (lambda x: (x * torch.arange(3)).sum(0), torch.randn(2000, 3)),
 }
@@ -33,6 +39,20 @@ FEW_COLUMNS: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
 @pytest.mark.parametrize("name", FEW_COLUMNS)
 def test_reductions_of_few_columns_are_those_of_eager(name: str) -> None:
     function, x = FEW_COLUMNS[name]
+    assert_as_eager(compiled(function), function, [x])
+
+
+@pytest.mark.parametrize("columns", [63, 64, 65, 128, 300])
+def test_columns_are_reduced_in_blocks_of_a_constant_number_of_lanes(columns: int) -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.amax(0), x.argmax(0), x.sum(0)
+
+    x = torch.randn(601, columns)
+    text = kernels(function, x)
+    if columns in (63, 64, 128):
+        assert f"const int lanes = {min(columns, 64)};" in text
+    else:
+        assert "block(Constant<64>());" in text
     assert_as_eager(compiled(function), function, [x])
 
 
@@ -46,7 +66,9 @@ def test_a_special_number_in_any_row_reaches_its_column(value: float, row: int) 
         assert_as_eager(compiled(function), function, [x])
 
 
-@pytest.mark.parametrize("name", ["sum", "logsumexp", "of bfloat16", "softmax", "variance"])
+@pytest.mark.parametrize(
+    "name", [*("sum", "logsumexp", "of bfloat16", "softmax", "variance"), "mean of repeated planes"]
+)
 def test_several_rows_of_few_columns_fill_a_vector(tmp_path: Path, name: str) -> None:
     function, x = FEW_COLUMNS[name]
     text = kernels(function, x)

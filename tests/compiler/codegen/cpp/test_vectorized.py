@@ -119,6 +119,45 @@ def test_every_loop_of_a_reduction_is_vectorized(tmp_path: Path, name: str) -> N
     assert scalar_loops(text, tmp_path) == []
 
 
+ROW = torch.randn(70, 44)
+GUARDED: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
+    "padded logarithm": (
+        lambda x: F.pad((x.abs() + 1).log()[:, 1:], (1, 0)).log1p().mean(),
+        [ROW],
+    ),
+    "joined sines": (lambda x, y: torch.cat([x.sin(), y.cos()], 1).sum(1), [ROW, ROW]),
+    "padded twice": (lambda x: F.pad(F.pad(x.sin(), (3, 0)).tan(), (0, 5)).amax(1), [ROW]),
+    "doubles": (lambda x: F.pad(x.exp(), (3, 4)).sum(1), [ROW.double()]),
+    "bfloat16": (lambda x: F.pad(x.tanh(), (3, 4)).log1p().sum(1), [ROW.bfloat16()]),
+    "not reduced": (lambda x: F.pad(x.tanh(), (3, 4)).sin(), [ROW]),
+}
+
+
+@pytest.mark.parametrize("name", GUARDED)
+def test_a_function_on_one_side_of_a_choice_is_vectorized(tmp_path: Path, name: str) -> None:
+    function, inputs = GUARDED[name]
+    text = kernels(function, *inputs)
+    assert scalar_loops(text, tmp_path) == []
+    torch._dynamo.reset()
+    assert_as_eager(compiled(function), function, inputs)
+
+
+def test_the_side_that_is_not_chosen_reports_no_error() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return F.pad((7 // y) * x.log(), (3, 4)).sum(1)
+
+    inputs = [ROW.abs() + 1, torch.arange(1, 45)]
+    assert_as_eager(compiled(function), function, inputs)
+
+
+def test_an_index_beyond_32_bits_is_compared_exactly() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        place = torch.arange(2**31 - 4, 2**31 + 4)
+        return torch.where(place >= 2**31, x, -x) + (place == 2**31 - 1)
+
+    assert compiled(function)(torch.ones(8)).tolist() == [-1, -1, -1, 0, 1, 1, 1, 1]
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64])
 def test_a_choice_by_an_invariant_keeps_every_bit(dtype: torch.dtype) -> None:
     x = torch.tensor([0.0, -0.0, 1.5, -2.0, 3.0]).to(dtype).repeat(2, 20)
