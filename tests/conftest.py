@@ -48,6 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["TCDEBUG_CACHE_DIR"] = str(kernels)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(kernels / "inductor")
     gc.set_threshold(100_000, 50, 50)
+    config.add_cleanup(gc.unfreeze)  # else nanobind reports its types as leaked
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
