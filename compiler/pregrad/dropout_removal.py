@@ -6,10 +6,10 @@ not a literal, stay.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import fx
+
+from tcdebug.compiler.pregrad.node_values import argument
 
 DROPOUTS = (
     torch.nn.functional.dropout,
@@ -25,17 +25,11 @@ def dropout_removal(graph: fx.Graph) -> bool:
     """Remove dropout that is off because of `training=False`. Eager returns the input itself."""
     changed = False
     for node in list(graph.nodes):
-        if node.target not in DROPOUTS or _argument(node, 2, "training", True) is not False:
+        if node.target not in DROPOUTS or argument(node, 2, "training", True) is not False:
             continue
         source = node.args[0]
-        if isinstance(source, fx.Node) and not _argument(node, 3, "inplace", False):
+        if isinstance(source, fx.Node) and not argument(node, 3, "inplace", False):
             node.replace_all_uses_with(source)
             graph.erase_node(node)
             changed = True
     return changed
-
-
-def _argument(node: fx.Node, position: int, name: str, default: Any) -> Any:
-    if position < len(node.args):
-        return node.args[position]
-    return node.kwargs.get(name, default)

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from tcdebug.compiler.pregrad.node_values import example, example_tensor
+
 MATMULS = (torch.matmul, operator.matmul, torch.bmm, "matmul", "bmm", "__matmul__")
 SOFTMAXES = (torch.softmax, torch.nn.functional.softmax, "softmax")
 TRANSPOSES = (torch.transpose, "transpose")
@@ -56,7 +58,7 @@ def _one_call(
     attention = torch.nn.functional.scaled_dot_product_attention
     fused = graph.call_function(attention, (query, key, value), {"scale": scale})
     fused.meta = dict(node.meta)
-    out, q, k = _value(node), _value(query), _value(key)
+    out, q, k = (example(n) for n in (node, query, key))
     finite = method("isfinite", q.bool(), query)
     whole = method("all", q[..., :1].bool(), finite, -1, keepdim=True)
     odd_queries = method("logical_not", q[..., :1].bool(), whole)
@@ -108,18 +110,14 @@ def _over_the_last(softmax: fx.Node) -> bool:
     given = [*softmax.args[1:2], *(v for k, v in softmax.kwargs.items() if k == "dim")]
     rest = {k: v for k, v in softmax.kwargs.items() if k not in ("dim", "_stacklevel")}
     others = [*softmax.args[2:], *rest.values()]
-    rank = _value(softmax).dim() if _value(softmax) is not None else 0
+    result = example_tensor(softmax)
+    rank = 0 if result is None else result.dim()
     return given in ([-1], [rank - 1]) and all(o is None or o == 3 for o in others)
-
-
-def _value(node: fx.Node) -> Any:
-    value = node.meta.get("example_value")
-    return value if isinstance(value, torch.Tensor) else None
 
 
 def _supported(node: fx.Node, query: fx.Node, key: fx.Node, value: fx.Node) -> bool:
     """Whether attention can be fused: float32, on a CPU, [batch, heads, length, width], long."""
-    tensors = [_value(n) for n in (node, query, key, value)]
+    tensors: list[Any] = [example_tensor(n) for n in (node, query, key, value)]
     if any(t is None or t.dim() != 4 or t.dtype != torch.float32 for t in tensors):
         return False
     if any(t.device.type != "cpu" or t.layout != torch.strided for t in tensors):
@@ -139,7 +137,7 @@ def _swapped(graph: fx.Graph, key: fx.Node) -> fx.Node:
         if dims == {2, 3}:
             return key.args[0]
     swapped = graph.call_method("transpose", (key, 2, 3))
-    swapped.meta["example_value"] = _value(key).transpose(2, 3)
+    swapped.meta["example_value"] = example(key).transpose(2, 3)
     return swapped
 
 

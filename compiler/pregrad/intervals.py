@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from tcdebug.compiler.pregrad.node_values import example
+
 Number = int | float
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -113,10 +115,6 @@ def _bounds(argument: Any, known: Known) -> Interval | None:
     return None
 
 
-def _example(argument: Any) -> Any:
-    return argument.meta["example_value"] if isinstance(argument, fx.Node) else argument
-
-
 def _operands(node: fx.Node, known: Known) -> tuple[Interval, Interval] | None:
     """Return the intervals of both operands in their promoted dtype."""
     if len(node.args) != 2 or node.kwargs:
@@ -124,7 +122,7 @@ def _operands(node: fx.Node, known: Known) -> tuple[Interval, Interval] | None:
     bounds = [_bounds(argument, known) for argument in node.args]
     if bounds[0] is None or bounds[1] is None:
         return None
-    common = torch.result_type(*(_example(argument) for argument in node.args))
+    common = torch.result_type(*(example(argument) for argument in node.args))
     a, b = _converted(bounds[0], common), _converted(bounds[1], common)
     return None if a is None or b is None else (a, b)
 
@@ -174,7 +172,7 @@ def _bools(compute: Callable[[int, int], int]) -> Rule:
 
     def rule(node: fx.Node, known: Known) -> Interval | None:
         operands = _operands(node, known)
-        if operands is None or _example(node).dtype != torch.bool:
+        if operands is None or example(node).dtype != torch.bool:
             return None
         a, b = map(_truth, operands)
         return Interval(compute(int(a.low), int(b.low)), compute(int(a.high), int(b.high)))
@@ -192,17 +190,17 @@ def _same(node: fx.Node, known: Known) -> Interval | None:
     if not isinstance(source, fx.Node) or source not in known:
         return None
     # view(dtype) reinterprets the bytes
-    return known[source] if _example(source).dtype == _example(node).dtype else None
+    return known[source] if example(source).dtype == example(node).dtype else None
 
 
 def _cast(node: fx.Node, known: Known) -> Interval | None:
     source = _first(node, known)
-    return _converted(source, _example(node).dtype) if source else None
+    return _converted(source, example(node).dtype) if source else None
 
 
 def _not(node: fx.Node, known: Known) -> Interval | None:
     source = _first(node, known)
-    if source is None or _example(node).dtype != torch.bool:
+    if source is None or example(node).dtype != torch.bool:
         return None
     truth = _truth(source)
     return Interval(1 - truth.high, 1 - truth.low)
@@ -240,7 +238,7 @@ def _arange(node: fx.Node, known: Known) -> Interval | None:
     start, end, step = (0, *node.args, 1) if len(node.args) == 1 else (*node.args, 1)[:3]
     if type(start) is not int or type(step) is not int or step < 1:
         return None
-    if isinstance(_example(end), torch.SymInt):
+    if isinstance(example(end), torch.SymInt):
         return Interval(start, start + step * LONGEST)
     return Interval(start, max(start, end - 1)) if type(end) is int else None
 
@@ -268,7 +266,7 @@ def _either(node: fx.Node, known: Known, condition: Any, yes: Any, no: Any) -> I
     found = []
     for argument in taken:
         bounds = _bounds(argument, known)
-        converted = _converted(bounds, _example(node).dtype) if bounds else None
+        converted = _converted(bounds, example(node).dtype) if bounds else None
         if converted is None:
             return None
         found.append(converted)

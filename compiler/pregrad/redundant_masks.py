@@ -8,7 +8,6 @@ Attention with dropout keeps its mask: a different kernel would draw different r
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import fx
@@ -16,6 +15,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.fx.node import map_arg
 
 from tcdebug.compiler.pregrad.intervals import RULES, Interval, intervals, is_view
+from tcdebug.compiler.pregrad.node_values import argument, example
 
 ATTENTION = torch.nn.functional.scaled_dot_product_attention
 
@@ -50,22 +50,14 @@ def redundant_masks(graph: fx.Graph) -> bool:
     return changed
 
 
-def _argument(node: fx.Node, place: int, name: str, default: Any = None) -> Any:
-    return node.args[place] if len(node.args) > place else node.kwargs.get(name, default)
-
-
 def _mask(node: fx.Node) -> fx.Node | None:
-    mask = _argument(node, MASK, "attn_mask")
+    mask = argument(node, MASK, "attn_mask")
     return mask if isinstance(mask, fx.Node) else None
-
-
-def _example(node: Any) -> Any:
-    return node.meta.get("example_value") if isinstance(node, fx.Node) else node
 
 
 def _masks_nothing(mask: fx.Node, known: Mapping[fx.Node, Interval]) -> bool:
     """Return whether a mask is all true or all zero, and stays so until attention reads it."""
-    value = _example(mask)
+    value = example(mask)
     nothing = Interval(1, 1) if value.dtype == torch.bool else Interval(0, 0)
     if known[mask] != nothing or value.requires_grad:
         return False
@@ -91,14 +83,14 @@ def _only_read(node: fx.Node) -> bool:
 
 def _supported(node: fx.Node, mask: fx.Node) -> bool:
     """Return whether removing a mask that masks nothing leaves the result the same."""
-    result, value = _example(node), _example(mask)
-    query, key, _ = operands = [_example(_argument(node, k, name)) for k, name in OPERANDS]
+    result, value = example(node), example(mask)
+    query, key, _ = operands = [example(argument(node, k, name)) for k, name in OPERANDS]
     # values without a fake mode belong to a finished vmap or torch.func.grad, or to a subclass
     if any(getattr(t, "fake_mode", None) is None for t in (result, *operands)):
         return False
     if any(t.layout != torch.strided for t in operands):
         return False
-    if _argument(node, 4, "dropout_p", 0.0) != 0 or _argument(node, 5, "is_causal", False):
+    if argument(node, 4, "dropout_p", 0.0) != 0 or argument(node, 5, "is_causal", False):
         return False
     if query.device.type == "cpu" and not statically_known_true(key.shape[-2] >= SHORTEST):
         return False
@@ -108,7 +100,7 @@ def _supported(node: fx.Node, mask: fx.Node) -> bool:
 
 def _remove(graph: fx.Graph, node: fx.Node) -> bool:
     """Remove the mask, unless the result cannot get the layout that it had with the mask."""
-    old = _example(node)
+    old = example(node)
     with old.fake_mode, torch.set_grad_enabled(old.requires_grad):
         new = _without_mask(node, old.dtype)
         if new.dtype != old.dtype or not _equal(new.shape, old.shape):
@@ -133,9 +125,9 @@ def _remove(graph: fx.Graph, node: fx.Node) -> bool:
 
 def _without_mask(node: fx.Node, dtype: torch.dtype) -> torch.Tensor:
     """Return the fake result of attention without a mask, in the layout of the kernel used then."""
-    arguments = [_example(_argument(node, k, name)).to(dtype) for k, name in OPERANDS]
+    arguments = [example(argument(node, k, name)).to(dtype) for k, name in OPERANDS]
     options = {
-        name: map_arg(_argument(node, k, name, default), _example)
+        name: map_arg(argument(node, k, name, default), example)
         for k, name, default in ((6, "scale", None), (7, "enable_gqa", False))
     }
     return ATTENTION(*arguments, **options)
@@ -147,11 +139,11 @@ def _rearranged(node: fx.Node, value: torch.Tensor) -> list[tuple[fx.Node, torch
     None if another call depends on the layout, or if the result has several users.
     """
     found = [(node, value)]
-    while not _equal(value.stride(), _example(node).stride()):
+    while not _equal(value.stride(), example(node).stride()):
         user = next(iter(node.users)) if len(node.users) == 1 else None
         if user is None or user.op != "call_method" or user.target not in REARRANGING:
             return None
-        args, kwargs = map_arg((user.args[1:], dict(user.kwargs)), _example)
+        args, kwargs = map_arg((user.args[1:], dict(user.kwargs)), example)
         value = getattr(value, user.target)(*args, **kwargs)
         node = user
         found.append((node, value))

@@ -14,6 +14,7 @@ import torch
 from torch import fx
 
 from tcdebug.compiler import seams
+from tcdebug.compiler.pregrad.node_values import example_tensor
 
 aten = torch.ops.aten
 
@@ -91,7 +92,7 @@ def _arguments(node: fx.Node) -> tuple[Any, ...] | None:
     if len(node.args) > len(names) or any(given[name] for name in extra):
         return None
     source, mode = given.get("input"), given.get("mode", "nearest")
-    x, y = (_value(n) for n in (source, node))
+    x, y = (example_tensor(n) for n in (source, node))
     if x is None or y is None or not x.requires_grad or (mode, x.dim()) not in OPERATORS:
         return None
     sizes = (*x.shape, *y.shape)
@@ -104,8 +105,3 @@ def _arguments(node: fx.Node) -> tuple[Any, ...] | None:
         return None
     scales = [None if f is None else float(f) for f in factors]
     return (source, mode, list(y.shape[2:]), [*aligned, *scales])
-
-
-def _value(node: Any) -> torch.Tensor | None:
-    value = node.meta.get("example_value") if isinstance(node, fx.Node) else None
-    return value if isinstance(value, torch.Tensor) else None
