@@ -30,6 +30,7 @@ ARGUMENTS = ("x", "y")
 """The arguments that are tensors."""
 UNSEEN = ("globals()", "random.", "func.linearize(", "next(")
 """Calls that read the last result, the state of a generator or iterator, or make a function."""
+INFERENCE = "inference_mode()"
 OWN = ("drawn", "again")
 """In messages of the exceptions and warnings of programs themselves."""
 
@@ -75,6 +76,8 @@ class CallState:
     """How many graphs were compiled until now."""
     warned: tuple[str, ...] = ()
     """The warnings of the program itself."""
+    inferring: bool = False
+    """Whether parts of the call may run in inference mode."""
     alive: tuple[str, ...] = ()
     """Tensors of all calls that live on without the variables of the module, in the last state."""
 
@@ -178,7 +181,7 @@ class Execution:
         state = reachable(self._roots())
         return CallState(
             _copied(state), _layouts(state), modes, error, phase, before, repeats, self.count(),
-            tuple(self._warnings(earlier)),
+            tuple(self._warnings(earlier)), INFERENCE in step.mode + self.program.source(),
         )  # fmt: skip
 
     def _remember(self) -> None:
@@ -271,9 +274,20 @@ def _layouts(state: Reachable) -> dict[int, TensorLayout]:
             continue
         owner = first.setdefault(address, place) if value.numel() else place
         found[place] = TensorLayout(
-            value.stride(), owner, value.grad_fn is not None, value.is_inference()
+            value.stride(), owner, _is_recorded(value), value.is_inference()
         )
     return found
+
+
+def _is_recorded(value: torch.Tensor) -> bool:
+    """Return whether autograd has recorded a tensor, also if it forbids to ask.
+
+    It does for a view taken under `no_grad` after a write to its base.
+    """
+    try:
+        return value.grad_fn is not None
+    except RuntimeError:
+        return True
 
 
 def _address(value: torch.Tensor) -> int | None:

@@ -66,8 +66,11 @@ _MAIN = '''
 def described(value, known):
     """A value and all that it refers to, as text."""
     if isinstance(value, torch.Tensor):
-        grad = value.grad if value.is_leaf and value.requires_grad else None
-        history = value.requires_grad, value.grad_fn is None
+        try:
+            leaf, history = value.is_leaf, (value.requires_grad, value.grad_fn is None)
+        except RuntimeError:  # a view under no_grad, whose base was written to
+            leaf, history = False, (value.requires_grad, "forbidden")
+        grad = value.grad if leaf and value.requires_grad else None
         text = f"{{value.dtype}} {{history}}"
         parts = [text, value.detach().double().tolist()]
         if grad is not None:
