@@ -98,7 +98,7 @@ def draw_steps(scene: ProgramScene) -> tuple[CallStep, ...]:
     """
     text = "\n".join(_texts(scene.body()))
     read = WORD.findall(text)
-    scene.changes.update(dict.fromkeys(_hiding(scene, text)))
+    hiding = tuple(_hiding(scene, text))
     with_gradients = "requires_grad" in read and scene.flag()
     with_aliases = bool(WRITE.search(text)) and scene.flag()
     first = [
@@ -113,7 +113,7 @@ def draw_steps(scene: ProgramScene) -> tuple[CallStep, ...]:
     modes = [mode for name, likely in MODES_READ.items() if name in read for mode in likely * 3]
     steps = [_step(scene, first, backward, modes)]
     for _ in range(scene.choose(LATER_CALLS)):
-        lines = [_change(scene, read) for _ in range(scene.choose(CHANGES))]
+        lines = [_change(scene, read, hiding) for _ in range(scene.choose(CHANGES))]
         steps.append(_step(scene, lines, backward, modes))
     return tuple(steps)
 
@@ -127,8 +127,9 @@ def _hiding(scene: ProgramScene, text: str) -> Iterator[str]:
         if kind not in classes:
             continue
         for attribute, called in re.findall(rf"\b{name}\.([a-z]\w*)(\()?", text):
-            value = "lambda *values: values[0] * 7" if called else "7.5"
-            yield f"{name}.{attribute} = {value}"
+            if f"self.{attribute} = " not in definitions:
+                value = "lambda *values: values[0] * 7" if called else "7.5"
+                yield f"{name}.{attribute} = {value}"
 
 
 def _step(scene: ProgramScene, lines: list[str], backward: bool, modes: Sequence[str]) -> CallStep:
@@ -140,12 +141,13 @@ def _step(scene: ProgramScene, lines: list[str], backward: bool, modes: Sequence
     return CallStep(tuple(dict.fromkeys(lines)), mode, backward, between, thread)
 
 
-def _change(scene: ProgramScene, read: Sequence[str]) -> str:
+def _change(scene: ProgramScene, read: Sequence[str], hiding: tuple[str, ...]) -> str:
     """Return a statement that changes what the program reads, or sometimes something else."""
     arguments = [name for name in "xyn" for _ in range(min(read.count(name), MOST_TURNS))]
-    kind = scene.choose((*("state",) * 4 * bool(scene.changes), *(arguments or "x"), RESULT))
+    state = bool(scene.changes or hiding)
+    kind = scene.choose((*("state",) * 4 * state, *(arguments or "x"), RESULT))
     if kind == "state":
-        changes = tuple(scene.changes)
+        changes = (*scene.changes, *hiding * 2)
         likely = [change for change in changes if written_names(change) <= set(read)]
         return scene.choose((*likely, *changes) if scene.flag() else likely or changes)
     if kind == RESULT:
