@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import Fallback
 from tcdebug.minifier.bisection.layers import LayerFinding
 from tcdebug.minifier.cases.layer_names import (
     AUTOGRAD,
@@ -44,15 +44,15 @@ from tcdebug.minifier.investigation.script_layers import (
     described,
     evidence,
 )
-from tcdebug.minifier.investigation.script_runs import LEAST, ScriptRuns
+from tcdebug.minifier.investigation.script_runs import ScriptRuns
 from tcdebug.minifier.oracles.budget import BudgetUsed
-from tcdebug.minifier.processes.job import INDUCTOR_SETUP, Job
-from tcdebug.minifier.processes.warm.sessions import WarmSessions
+from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.repros.script_repro import write_repro
 from tcdebug.minifier.repros.verify import PASSES, Verified, verify
 from tcdebug.minifier.search.repeats import Rate, confidence
-from tcdebug.minifier.subjects.script import LONGER
 
+START_SECONDS = 30.0
+"""A repro of a hang may take this much longer than a run that is forked: it imports torch."""
 HAS_UNITS = (AUTOGRAD, DECOMPOSITIONS, BACKEND, PROGRAM_PASSES)
 """Layers that contain units, so that a search for the unit says more."""
 
@@ -60,10 +60,14 @@ EAGER_RERUNS, EAGER_RERUNS_IN_DOUBT = 1, 3
 """How often a script runs in eager again if its repro confirms the layer, and if it does not."""
 
 
-FAILS_WITHOUT_TCDEBUG = (
-    "it fails only without tcdebug in its process, which imports torch and its compiler before "
-    "the script. No layer was searched for"
+IN_FRESH_PROCESSES = Fallback(
+    "the layer is searched for in fresh processes",
+    "the script ended otherwise there than in forks of a process that has imported torch",
 )
+
+
+class _Contradicted(Exception):
+    """A fresh process ended otherwise than forks did before and after it."""
 
 
 @dataclass(frozen=True)
@@ -185,6 +189,12 @@ class ScriptFailure:
         It shows only commands that were run and behaved as it claims. None if fresh processes do
         not confirm what forks showed. The layer must then be searched in fresh processes.
         """
+        try:
+            return self._verified_report()
+        except _Contradicted:
+            return None
+
+    def _verified_report(self) -> Report | None:
         folder = Path(self.job.run_dir)
         if not self.in_budget:
             return self._budget_report(folder)
@@ -237,7 +247,7 @@ class ScriptFailure:
 
         Return this failure as flaky if it fails once. A script that fails at random can fail and
         pass in exactly the runs that lead to a layer. The processes are fresh, because forks share
-        a hash seed.
+        a hash seed. Raises _Contradicted if a further fork passes, so that it may not be random.
         """
         off = (WRAPPER,) if self.finding.layer == WRAPPER else (DYNAMO,)
         known = self.finding.runs.get(off)
@@ -249,6 +259,8 @@ class ScriptFailure:
             except BudgetUsed:
                 return None
             if self.failure.same_bug(outcome):
+                if self.runs.sessions is not None and self.runs.ask((off,))[off].kind is Kind.OK:
+                    raise _Contradicted
                 note = (
                     f"it fails at random: run {number + 2} in eager failed after run 1 had passed"
                 )
@@ -270,7 +282,7 @@ class ScriptFailure:
     def write_repro(self) -> Path:
         """Write the repro to the run folder."""
         path = Path(self.job.run_dir) / "repro.py"
-        hang = replace(self.failure, seconds=self.runs.seconds)
+        hang = replace(self.failure, seconds=self.runs.seconds + START_SECONDS)
         failure = hang if self.failure.kind is Kind.HANG else self.failure
         write_repro(self.job, failure, self.finding.off, path, self.runs.processes)
         return path
@@ -298,68 +310,6 @@ class ScriptFailure:
         return msgspec.structs.replace(
             report, ladder=self.ladder, reruns=self.runs.runs, notes=notes
         )
-
-
-def _plain_report(job: Job, failure: Outcome, output: Path) -> Report:
-    """Report a script that fails only without tcdebug in its process."""
-    shown = ReportedFailure(failure.kind.value, failure.signature, "script", failure.message[:2000])
-    notes = [FAILS_WITHOUT_TCDEBUG, f"the output is in {output}"]
-    return Report("unconfirmed", shown, run_dir=job.run_dir, notes=notes)
-
-
-def judge_script(
-    job: Job,
-    log: EventLog,
-    seconds: float,
-    say: Callable[[str], None],
-    *,
-    stuck: bool = False,
-    sessions: WarmSessions | None = None,
-) -> ScriptFailure | Report | None:
-    """Run the script as it is and, if it fails, find the layer at fault. None if it passes.
-
-    If the script fails only without tcdebug in its process, this is reported at once.
-
-    `stuck` says that a capture of Dynamo did not end. The time of a run in eager then limits the
-    others.
-
-    Each run has its own empty caches. A run that passes is repeated with the caches of its first
-    process. Runs are forked by `sessions` if it is given, except where a claim needs a fresh
-    process. Raises BudgetUsed if the script has neither passed nor failed after `seconds`.
-    """
-    deadline = time.monotonic() + seconds
-    longest = max(job.limits.seconds * LONGER, LEAST)  # `--timeout` is for a graph, not a start
-    runs = ScriptRuns(job, log, longest, deadline, sessions, stuck)
-    known: dict[Off, Outcome] = {}
-    if stuck:
-        say("running the script in eager, and then as it is")
-        known |= runs.in_eager()
-    else:
-        say("no graph fails alone; running the script as it is")
-    if sessions is not None:
-        sessions.call(INDUCTOR_SETUP)
-    failure = runs.as_it_is()
-    if runs.plain_failure is not None:
-        return _plain_report(job, runs.plain_failure, runs.plain_output)
-    if not failure.failed:
-        return None
-    say("it fails; looking for the layer at fault")
-    search = LayerSearch(
-        runs.ask,
-        failure,
-        {**known, (): failure},
-        runs.used,
-        stuck,
-        runs.raised_alike,
-        runs.may_count_compiles,
-    )
-    try:
-        failed = ScriptFailure(job, failure, search.find(), runs, search)
-        if runs.sessions is None or failed.holds_in_fresh_processes():
-            return failed
-    except BudgetUsed:
-        return ScriptFailure(job, failure, search.so_far(), runs, search, in_budget=False)
-    return judge_script(job, log, deadline - time.monotonic(), say, stuck=stuck)
 
 
 @contextlib.contextmanager

@@ -31,8 +31,8 @@ POLL = 0.05
 SLOWER = 5.0
 LEAST = 60.0
 """A run may take SLOWER times as long as the failing run, plus LEAST seconds."""
-STUCK_LEAST = 30.0
-"""If a capture was seen not to end: the seconds that a run may take beyond SLOWER times eager."""
+STUCK_MOST = 30.0
+"""Once a capture was seen not to end: the seconds that a run may take beyond SLOWER times eager."""
 TRACEBACK = "Traceback (most recent call last):"
 NOT_ALONE = "judged"
 """A word in every event that says that a graph was not judged alone."""
@@ -177,8 +177,9 @@ class ScriptRuns:
     def _limit_by(self, eager: Outcome) -> None:
         """Derive the limit of a run with compiles from one in eager, if that passed."""
         if eager.kind is Kind.OK:
-            compiling = STUCK_LEAST if self.stuck else self.job.limits.seconds
-            self.seconds = min(self.seconds, SLOWER * eager.seconds + compiling)
+            capture = self.job.limits.seconds
+            longest = SLOWER * eager.seconds + (min(capture, STUCK_MOST) if self.stuck else capture)
+            self.seconds = min(self.seconds, longest)
 
     def _run_in_parallel(
         self, questions: tuple[Off, ...], traces: Sequence[Path] = ()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 
@@ -16,12 +18,20 @@ from tcdebug.minifier.cases.layer_names import DECOMPOSITIONS
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.findings import FailureFindings, FailureFound
 from tcdebug.minifier.investigation.investigate import Investigation
-from tcdebug.minifier.investigation.report import Report
+from tcdebug.minifier.investigation.report import Report, ReportedFailure
+from tcdebug.minifier.investigation.script_failure import IN_FRESH_PROCESSES, ScriptFailure
+from tcdebug.minifier.investigation.script_layers import LayerSearch, Off
+from tcdebug.minifier.investigation.script_runs import LEAST, ScriptRuns
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.oracles.oracle import Oracle
-from tcdebug.minifier.processes.job import Job
+from tcdebug.minifier.processes.job import INDUCTOR_SETUP, Job
 from tcdebug.minifier.processes.warm.sessions import WarmSessions
-from tcdebug.minifier.subjects.script import ScriptSubject, WholeScript, script_oracle
+from tcdebug.minifier.subjects.script import LONGER, ScriptSubject, WholeScript, script_oracle
+
+FAILS_WITHOUT_TCDEBUG = (
+    "it fails only without tcdebug in its process, which imports torch and its compiler before "
+    "the script. No layer was searched for"
+)
 
 
 def passes_without(
@@ -95,3 +105,66 @@ def _count_alone(
         if failure.same_bug(oracle.ask(script, toggles, ALONE)):
             agreeing = sum(failure.same_bug(outcome) for outcome in alone)
             oracle.count_failures(script, toggles, agreeing)
+
+
+def _plain_report(job: Job, failure: Outcome, output: Path) -> Report:
+    """Report a script that fails only without tcdebug in its process."""
+    shown = ReportedFailure(failure.kind.value, failure.signature, "script", failure.message[:2000])
+    notes = [FAILS_WITHOUT_TCDEBUG, f"the output is in {output}"]
+    return Report("unconfirmed", shown, run_dir=job.run_dir, notes=notes)
+
+
+def judge_script(
+    job: Job,
+    log: EventLog,
+    seconds: float,
+    say: Callable[[str], None],
+    *,
+    stuck: bool = False,
+    sessions: WarmSessions | None = None,
+) -> ScriptFailure | Report | None:
+    """Run the script as it is and, if it fails, find the layer at fault. None if it passes.
+
+    If the script fails only without tcdebug in its process, this is reported at once.
+
+    `stuck` says that a capture of Dynamo did not end. The time of a run in eager then limits the
+    others.
+
+    Each run has its own empty caches. A run that passes is repeated with the caches of its first
+    process. Runs are forked by `sessions` if it is given, except where a claim needs a fresh
+    process. Raises BudgetUsed if the script has neither passed nor failed after `seconds`.
+    """
+    deadline = time.monotonic() + seconds
+    longest = max(job.limits.seconds * LONGER, LEAST)  # `--timeout` is for a graph, not a start
+    runs = ScriptRuns(job, log, longest, deadline, sessions, stuck)
+    known: dict[Off, Outcome] = {}
+    if stuck:
+        say("running the script in eager, and then as it is")
+        known |= runs.in_eager()
+    else:
+        say("no graph fails alone; running the script as it is")
+    if sessions is not None:
+        sessions.call(INDUCTOR_SETUP)
+    failure = runs.as_it_is()
+    if runs.plain_failure is not None:
+        return _plain_report(job, runs.plain_failure, runs.plain_output)
+    if not failure.failed:
+        return None
+    say("it fails; looking for the layer at fault")
+    search = LayerSearch(
+        runs.ask,
+        failure,
+        {**known, (): failure},
+        runs.used,
+        stuck,
+        runs.raised_alike,
+        runs.may_count_compiles,
+    )
+    try:
+        failed = ScriptFailure(job, failure, search.find(), runs, search)
+        if runs.sessions is None or failed.holds_in_fresh_processes():
+            return failed
+    except BudgetUsed:
+        return ScriptFailure(job, failure, search.so_far(), runs, search, in_budget=False)
+    log.emit(IN_FRESH_PROCESSES)
+    return judge_script(job, log, deadline - time.monotonic(), say, stuck=stuck)

@@ -10,12 +10,14 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 from tcdebug.minifier.processes.callers import ENTRANCES
 from tcdebug.minifier.processes.job import Rank
+from tcdebug.minifier.processes.spawn import input_again, input_is_file
 from tcdebug.minifier.repros.setup_entries import replaced_besides
 
 ALONE = {
@@ -23,6 +25,10 @@ ALONE = {
     "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "TORCHELASTIC_USE_AGENT_STORE": "False",
 }  # fmt: skip
 """The environment that torchrun would give to a single rank."""
+
+
+INPUT = "repro_input"
+"""The standard input of a script, beside the repro."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,11 @@ class Script:
     args: tuple[str, ...] = ()
     imported: bool = False
     """Whether multiprocessing started this process, which then only imports the script."""
+
+    @classmethod
+    def given(cls, path: str, args: Sequence[str]) -> Script:
+        """Return a script by its path. The script may change the current folder later."""
+        return cls(str(Path(path).resolve()), tuple(args))
 
     @classmethod
     def running(cls) -> Script | None:
@@ -58,13 +69,18 @@ def script_setup(
 
     A script that is only imported may define the `backend`. `entered` says that the script gives
     graphs directly to inductor. If it runs as a `rank` alone, so does the repro. A copy of the
-    script is put beside the repro, in case the original is missing or has changed.
+    script is put beside the repro, in case the original is missing or has changed, and so is the
+    standard input if it is a file.
     """
     place = ""
     if rank is not None:
         place = f"\n    os.environ.update({rank.variables})  # it was {rank}"
     elif "RANK" in os.environ:
         place = f"\n    os.environ.update({ALONE})  # it was one of several ranks"
+    if not script.imported and input_is_file():
+        with input_again() as given:
+            (folder / INPUT).write_bytes(given.read())
+        place += f"\n    os.dup2(os.open(os.path.join(os.path.dirname(COPY), {INPUT!r}), 0), 0)"
     path = Path(script.path).resolve()
     copy = folder / "repro_script.py"
     shutil.copyfile(path, copy)
@@ -74,7 +90,7 @@ def script_setup(
         args=list(script.args),
         ordinal=ordinal,
         folder=str(path.parent),
-        working=str(Path.cwd()),
+        working=os.getcwd(),
         backend=backend,
         entrances=ENTRANCES,
         entering=replaced_besides(path.read_text(), entered),

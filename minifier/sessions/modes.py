@@ -195,7 +195,7 @@ MODES: Mapping[str, Mode] = {
 
 
 def _script(job: Job, child: bool) -> Script | None:
-    return Script.running() if child else Script(job.script, tuple(job.args))
+    return Script.running() if child else Script.given(job.script, job.args)
 
 
 def _with_settings(job: Job, patches: contextlib.ExitStack) -> EventLog:

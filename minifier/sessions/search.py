@@ -89,7 +89,7 @@ class Session:
 
     def __init__(self, job: Job, threads: Threads, answers: str = "answers.jsonl") -> None:
         self.job = job
-        self.script: Script | None = Script(job.script, tuple(job.args))
+        self.script: Script | None = Script.given(job.script, job.args)
         self.threads = threads
         self.undisturbed = Undisturbed()
         self.folder = Path(job.run_dir)

@@ -45,7 +45,7 @@ class Undisturbed:
     @contextlib.contextmanager
     def search(self) -> Iterator[None]:
         """Search in this block. The script may turn warnings into errors: they are ignored here."""
-        with self._searching, timers_stopped(), warnings.catch_warnings():
+        with self._searching, timers_stopped(), in_some_folder(), warnings.catch_warnings():
             self._filters = list(warnings.filters)
             warnings.simplefilter("ignore")
             yield
@@ -77,6 +77,23 @@ def timers_stopped() -> Iterator[None]:
         for timer, (seconds, interval) in left.items():
             if seconds:
                 signal.setitimer(timer, seconds, interval)
+
+
+@contextlib.contextmanager
+def in_some_folder() -> Iterator[None]:
+    """Work in the root folder in this block if the script has removed its current folder.
+
+    Imports of torch resolve relative paths, which fails where there is no folder.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            os.getcwd()
+        except FileNotFoundError:
+            removed = os.open(os.curdir, os.O_RDONLY)
+            stack.callback(os.close, removed)
+            stack.callback(os.fchdir, removed)
+            os.chdir(os.sep)
+        yield
 
 
 @contextlib.contextmanager

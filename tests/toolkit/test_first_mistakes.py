@@ -137,9 +137,9 @@ def test_the_hint_for_a_file_that_cannot_be_read_is_about_its_permissions(tmp_pa
     assert script_hint(script) == f"check its permissions: ls -l {script}"
 
 
-def test_a_note_says_that_a_script_that_reads_stdin_gets_none() -> None:
+def test_a_note_says_that_a_script_gets_no_stdin_but_a_file() -> None:
     failure = ReportedFailure("exception", "eager", "script", "EOFError: EOF when reading a line")
-    assert "gives it none" in input_notes(Report("fails_in_eager", failure))[0]
+    assert "gives it only a file" in input_notes(Report("fails_in_eager", failure))[0]
     assert input_notes(Report("no_failure")) == []
 
 

@@ -172,6 +172,39 @@ def test_a_cache_that_only_a_second_process_reads_is_found(
     assert any(entry in note for note in done.json["notes"])
 
 
+IN_FORKS_ONLY_COMPILED = """
+import sys
+from torch._dynamo.variables.lists import ListVariable
+own = ListVariable.call_method
+
+def appending(self, tx, name, args, kwargs):
+    args, name = (args[1:], "append") if name == "insert" else (args, name)
+    return own(self, tx, name, args, kwargs)
+
+ListVariable.call_method = appending
+
+@torch.compile(backend="eager")
+def order(x):
+    items = [x]
+    items.insert(0, x + 1)
+    return items
+
+warm = "tcdebug.minifier.processes.warm.server" in sys.orig_argv
+assert warm and order(torch.zeros(1))[0].item() == 1.0, "the order"
+"""
+
+
+@pytest.mark.slow
+def test_fresh_processes_are_believed_where_they_contradict_forks(
+    cold: Command, script: Script
+) -> None:
+    done = cold("-m", "tcdebug", "bisect", "--json", *AS_IT_IS, script(IN_FORKS_ONLY_COMPILED))
+    assert (done.status, done.json["status"]) == (5, "fails_in_eager"), done.stderr
+    assert done.json["culprits"] == []
+    what = "the layer is searched for in fresh processes"
+    assert any(note.startswith(what) for note in done.json["notes"]), done.json["notes"]
+
+
 @pytest.mark.slow
 def test_a_script_that_fails_in_eager_alone_does_not_fail(tcdebug: Command, script: Script) -> None:
     done = tcdebug("bisect", "--json", script(HEALTHY))

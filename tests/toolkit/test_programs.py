@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -147,3 +150,33 @@ def test_future_imports_of_code_stay_first() -> None:
     compile(text, "code", "exec")
     assert text.startswith("from __future__ import annotations\n")
     assert code_text("x = (") == "x = ("
+
+
+READING = """
+import os, sys, tempfile
+from pkg.model import f, plant
+
+sizes = [int(line) for line in sys.stdin]
+with tempfile.TemporaryDirectory() as folder:
+    os.chdir(folder)
+plant()
+for size in sizes:
+    torch.compile(f, backend="tcdebug")(torch.ones(size))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("package")
+def test_a_script_that_reads_a_file_as_stdin_and_leaves_its_folder_is_searched(
+    script: Callable[[str], str], tmp_path: Path, environment: Mapping[str, str]
+) -> None:
+    (tmp_path / "sizes").write_text("3\n5\n")
+    command = [sys.executable, "-m", "tcdebug", "bisect", "--json", script(READING)]
+    with (tmp_path / "sizes").open() as given:
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, stdin=given, capture_output=True, check=False
+        )
+    assert done.returncode == 0, done.stderr.decode()
+    report = json.loads(done.stdout)
+    assert report["culprits"][0]["unit"] == "lower.aten.sin.default"
+    assert (Path(report["repro"]).parent / "repro_input").read_text() == "3\n5\n"

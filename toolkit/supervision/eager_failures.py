@@ -21,8 +21,8 @@ from tcdebug.minifier.investigation.report import Report, ReportedFailure
 from tcdebug.supervision.missing_modules import MissingModule, missing_module
 
 NO_STDIN = (
-    "the script reads stdin, and a search gives it none, because it runs the script several times: "
-    "let it read a file"
+    "the script reads stdin, and a search gives it only a file, because it runs the script several "
+    "times: use script.py < FILE"
 )
 ARGUMENTS = re.compile(
     r": error: (?:the following arguments are required|unrecognized arguments|argument )"

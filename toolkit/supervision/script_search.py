@@ -9,9 +9,9 @@ import msgspec
 
 from tcdebug.minifier.investigation.eager_report import eager_report
 from tcdebug.minifier.investigation.report import Report, suspicion
-from tcdebug.minifier.investigation.script_failure import ScriptFailure, judge_script
+from tcdebug.minifier.investigation.script_failure import IN_FRESH_PROCESSES, ScriptFailure
 from tcdebug.minifier.investigation.script_line import find_line
-from tcdebug.minifier.investigation.whole_script import investigate_script
+from tcdebug.minifier.investigation.whole_script import investigate_script, judge_script
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.processes.job import PARTIAL, REPORT, SCRIPT_FAILED, SCRIPT_ON_DEVICES
 from tcdebug.reading.run_dir import find
@@ -145,6 +145,7 @@ class ScriptSearch:
             known += suspicion(units)
         report = failed.report()
         if report is None:
+            self.run.log.emit(IN_FRESH_PROCESSES)
             self.run.progress.say(
                 "fresh processes show something else: running the script in those"
             )

@@ -23,6 +23,7 @@ from multiprocessing.connection import Client, Connection
 from typing import Any
 
 from tcdebug.minifier.processes.prctl import ADOPT_ORPHANS, DIE_WITH_PARENT, process_control
+from tcdebug.minifier.processes.spawn import input_again
 
 LONGEST = 1.0
 """Seconds that a process waits for Linux to give it its parent, which takes microseconds."""
@@ -78,6 +79,8 @@ def run(orders: Orders) -> None:
     for standard in (1, 2):
         os.dup2(output, standard)
     os.close(output)
+    with input_again() as entered:  # forks share the position in the file
+        os.dup2(entered.fileno(), 0)
     _reseed()
     gc.enable()
     sys.path[0] = os.getcwd()

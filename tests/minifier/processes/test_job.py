@@ -18,6 +18,7 @@ from tcdebug.minifier.processes.job import (
     started_marker,
 )
 from tcdebug.minifier.processes.process import Ended, Limits, finished
+from tcdebug.minifier.processes.spawn import spawn
 
 TEXT = "output\nTraceback (most recent call last):\nImportError: no module\n"
 
@@ -79,3 +80,21 @@ def test_a_session_that_cannot_import_tcdebug_is_noticed(
     assert end.returncode == 1
     with pytest.raises(SessionError, match="planted"):
         check_session(job, end, output)
+
+
+def test_each_process_reads_a_file_given_as_input_from_its_beginning(tmp_path: Path) -> None:
+    (tmp_path / "given").write_text("one\ntwo\n")
+    ours = os.dup(0)
+    entered = os.open(tmp_path / "given", os.O_RDONLY)
+    os.dup2(entered, 0)
+    try:
+        os.read(0, 4)
+        command = [sys.executable, "-c", "print(input())"]
+        for name in ("first", "second"):
+            output = tmp_path / name
+            assert finished(spawn(command, os.environ, output=output)).returncode == 0
+            assert output.read_text() == "one\n"
+    finally:
+        os.dup2(ours, 0)
+        os.close(ours)
+        os.close(entered)

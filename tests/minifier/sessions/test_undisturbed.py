@@ -8,9 +8,11 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -124,6 +126,18 @@ def exits_in_thread(found: int) -> None:
             os._exit(0)  # a candidate does not wait
         assert os.waitpid(child, 0)[1] == 0
         os.write(found, b"found")
+
+
+def test_a_search_has_a_folder_where_the_script_has_removed_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with tempfile.TemporaryDirectory() as removed:
+        os.chdir(removed)
+    with Undisturbed().search():
+        assert os.getcwd() == "/"
+    with pytest.raises(FileNotFoundError):
+        os.getcwd()
 
 
 def test_a_thread_that_ends_the_process_waits_for_the_search_in_another_thread() -> None:
