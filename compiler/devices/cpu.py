@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from tcdebug.compiler.codegen.cpp.source import CppSource, prelude, write_cpp
+from tcdebug.compiler.codegen.cpp.source import CppSource, TranslationUnit, prelude, write_cpp
 from tcdebug.compiler.codegen.wrapper.launches import Launch, launch
 from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.errors.exceptions import CompileError
-from tcdebug.compiler.events.schema import CacheUsed, Fallback
+from tcdebug.compiler.events.schema import CacheUsed, Fallback, KernelsBuilt
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.graph import Buffer, LoopNode
 from tcdebug.compiler.runtime.binding import binding_of
@@ -52,14 +52,23 @@ class CppCodegen:
         toolchain = find(options.compiler)
         if not toolchain.vector_math:
             stages.log.emit(Fallback("scalar exp, log, sin", "the C library has no vector math"))
-        built = _built(source, toolchain, stages.gate, options)
+        units = source.units(min(MOST_COMPILERS, torch.get_num_threads()))
+        built = _built(source, units, toolchain, stages.gate, options)
+        for unit, seconds in zip(units, built.compiled, strict=False):  # none for a hit
+            stages.log.emit(KernelsBuilt(list(unit.kernels), round(seconds, 6)))
         stages.log.emit(CacheUsed(built.verdict, built.key, round(built.seconds, 6)))
         binding = binding_of(toolchain, options.cache_dir)
         alone = [launch(f"run_{name}", [call]) for name, call in source.calls.items()]
         return {one.name: binding.function(built.library, one) for one in (*alone, *launches)}
 
 
-def _built(source: CppSource, toolchain: Toolchain, gate: Gate, options: Options) -> Built:
+def _built(
+    source: CppSource,
+    units: Sequence[TranslationUnit],
+    toolchain: Toolchain,
+    gate: Gate,
+    options: Options,
+) -> Built:
     """Build the kernels as a shared object.
 
     Raises BuildError, or with `on_error="fallback"` CompileError, which names the lowerings of the
@@ -67,8 +76,7 @@ def _built(source: CppSource, toolchain: Toolchain, gate: Gate, options: Options
     """
     cache = options.cache_dir
     try:
-        parts = source.parts(min(MOST_COMPILERS, torch.get_num_threads()))
-        return build(source.text, toolchain, cache, parts)
+        return build(source.text, toolchain, cache, [unit.text for unit in units])
     except BuildError as error:
         if options.on_error != "fallback":
             raise

@@ -350,6 +350,15 @@ class CacheUsed(Event):
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class KernelsBuilt(Event):
+    """The C++ compiler built a translation unit: its kernels, and the seconds that it took."""
+
+    kind: ClassVar[str] = "kernels_built"
+    kernels: list[str]
+    seconds: float
+
+
 EVENTS: tuple[type[Event], ...] = (
     *RUN_EVENTS,
     CompileStart,
@@ -377,5 +386,6 @@ EVENTS: tuple[type[Event], ...] = (
     ExternCalled,
     Fallback,
     CacheUsed,
+    KernelsBuilt,
     *SEARCH_EVENTS,
 )

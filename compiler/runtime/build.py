@@ -40,6 +40,8 @@ class Built:
     key: str
     verdict: str
     seconds: float
+    compiled: tuple[float, ...] = ()
+    """The seconds that each translation unit took; empty for a hit."""
 
 
 def build(source: str, toolchain: Toolchain, cache_dir: Path, parts: Sequence[str] = ()) -> Built:
@@ -51,7 +53,7 @@ def build(source: str, toolchain: Toolchain, cache_dir: Path, parts: Sequence[st
     start = time.perf_counter()
     key = toolchain.key(source)
     path = _path(key, cache_dir)
-    verdict = "hit"
+    verdict, compiled = "hit", tuple[float, ...]()
     library = _load(path)
     if library is not None:
         with contextlib.suppress(OSError):
@@ -62,10 +64,10 @@ def build(source: str, toolchain: Toolchain, cache_dir: Path, parts: Sequence[st
             library = _load(path)
             if library is None:
                 verdict = "corrupt" if path.exists() else "miss"
-                _compile(source, parts, toolchain, path)
+                compiled = _compile(source, parts, toolchain, path)
                 library = ctypes.CDLL(str(path))
         keep_within(cache_dir / "so", LARGEST)
-    return Built(library, key, verdict, time.perf_counter() - start)
+    return Built(library, key, verdict, time.perf_counter() - start, compiled)
 
 
 def is_built(source: str, toolchain: Toolchain, cache_dir: Path) -> bool:
@@ -87,43 +89,53 @@ def _load(path: Path) -> ctypes.CDLL | None:
         return None
 
 
-def _compile(source: str, parts: Sequence[str], toolchain: Toolchain, path: Path) -> None:
-    """Compile to a temporary file and move it into place, so that nobody sees a partial file."""
+def _compile(
+    source: str, parts: Sequence[str], toolchain: Toolchain, path: Path
+) -> tuple[float, ...]:
+    """Compile to a temporary file and move it into place, so that nobody sees a partial file.
+
+    Returns the seconds of each translation unit.
+    """
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".build-") as folder:
         text = Path(folder) / "kernels.cpp"
         output = Path(folder) / "kernels.so"
         text.write_text(source)
         if len(parts) > 1:
-            objects = _compile_parts(parts, toolchain, Path(folder))
+            objects, seconds = zip(*_compile_parts(parts, toolchain, Path(folder)), strict=True)
             _run(toolchain, toolchain.link_command(objects, output), "")
         else:
-            _run(toolchain, toolchain.command(text, output), source)
+            seconds = (_run(toolchain, toolchain.command(text, output), source),)
         os.replace(output, path)
         with contextlib.suppress(OSError):
             os.replace(text, path.with_suffix(".cpp"))
+    return seconds
 
 
-def _compile_parts(parts: Sequence[str], toolchain: Toolchain, folder: Path) -> list[Path]:
-    """Compile translation units side by side."""
+def _compile_parts(
+    parts: Sequence[str], toolchain: Toolchain, folder: Path
+) -> list[tuple[Path, float]]:
+    """Compile translation units side by side. Returns their files, and the seconds of each."""
 
-    def compile_part(number: int) -> Path:
+    def compile_part(number: int) -> tuple[Path, float]:
         text, output = folder / f"part{number}.cpp", folder / f"part{number}.o"
         text.write_text(parts[number])
-        _run(toolchain, toolchain.object_command(text, output), parts[number])
-        return output
+        seconds = _run(toolchain, toolchain.object_command(text, output), parts[number])
+        return output, seconds
 
     with ThreadPoolExecutor(len(parts), thread_name_prefix="tcdebug-compile") as pool:
         return list(pool.map(compile_part, range(len(parts))))
 
 
-def _run(toolchain: Toolchain, command: list[str], source: str) -> None:
-    """Run the compiler. Raises BuildError."""
+def _run(toolchain: Toolchain, command: list[str], source: str) -> float:
+    """Run the compiler. Returns the seconds that it took. Raises BuildError."""
+    start = time.perf_counter()
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
     except subprocess.TimeoutExpired as error:
         raise BuildError(f"{toolchain.path} timed out after {TIMEOUT} s") from error
     if done.returncode != 0:
         raise BuildError(_message(toolchain, done, source))
+    return time.perf_counter() - start
 
 
 def _message(toolchain: Toolchain, done: subprocess.CompletedProcess[str], source: str) -> str:

@@ -38,6 +38,14 @@ WORTH_A_UNIT = 10_000
 
 
 @dataclass(frozen=True)
+class TranslationUnit:
+    """A text for the C++ compiler, and the kernels in it."""
+
+    kernels: tuple[str, ...]
+    text: str
+
+
+@dataclass(frozen=True)
 class CppSource:
     """The kernels as one translation unit, and their calls."""
 
@@ -46,20 +54,23 @@ class CppSource:
     language: str = "c++"
     suffix: str = "cpp"
 
-    def parts(self, most: int) -> list[str]:
+    def units(self, most: int) -> list[TranslationUnit]:
         """Return the kernels as at most so many translation units of similar length.
 
         A unit is worth a process of its own if it takes g++ longer than the prelude and the linker.
         """
-        written = [call.source for call in self.calls.values() if call.source]
-        count = min(most, len(written), sum(map(len, written)) // WORTH_A_UNIT)
+        written = {name: call.source for name, call in self.calls.items() if call.source}
+        length = sum(map(len, written.values()))
+        count = min(most, len(written), length // WORTH_A_UNIT)
         if count < 2:
-            return [self.text]
-        parts = [prelude()] * count
-        for source in sorted(written, key=len, reverse=True):
-            shortest = min(range(len(parts)), key=lambda k: len(parts[k]))
-            parts[shortest] += f"\n{source}"
-        return parts
+            return [TranslationUnit(tuple(written), self.text)]
+        units = [TranslationUnit((), prelude())] * count
+        for name in sorted(written, key=lambda name: len(written[name]), reverse=True):
+            shortest = min(range(count), key=lambda k: len(units[k].text))
+            unit = units[shortest]
+            text = f"{unit.text}\n{written[name]}"
+            units[shortest] = TranslationUnit((*unit.kernels, name), text)
+        return units
 
 
 def prelude() -> str:

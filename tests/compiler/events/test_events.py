@@ -144,6 +144,18 @@ def test_a_lowering_that_is_off_is_an_extern_with_that_reason(tmp_path: Path) ->
     assert refused == {"lower.aten.tanh.default"}
 
 
+def test_kernels_that_are_built_have_the_seconds_of_their_unit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TCDEBUG_CACHE_DIR", str(tmp_path / "cache"))
+    events = run(tmp_path / "first")
+    built = of("kernels_built", events)
+    names = sorted(name for e in built for name in e["data"]["kernels"])
+    assert names == sorted(e["data"]["code"] or e["data"]["name"] for e in of("kernel", events))
+    assert all(e["data"]["seconds"] > 0 for e in built)
+    assert of("kernels_built", run(tmp_path / "second")) == []
+
+
 def test_every_pass_says_whether_it_ran(logged: Logged) -> None:
     _, events = logged
     ran = Counter(e["unit"] for e in of("pass", events))

@@ -13,7 +13,7 @@ import torch
 from judge import compiled
 from stages import capture
 
-from tcdebug.compiler.codegen.cpp.source import prelude, write_cpp
+from tcdebug.compiler.codegen.cpp.source import TranslationUnit, prelude, write_cpp
 from tcdebug.compiler.errors.exceptions import CompileError, KernelError
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.gate.toggles import Toggles
@@ -123,11 +123,14 @@ def test_parts_are_compiled_to_one_shared_object(tmp_path: Path, toolchain: Tool
     ]
     source = "".join(parts)
     built = build(source, toolchain, tmp_path, parts)
+    assert len(built.compiled) == 2
+    assert min(built.compiled) > 0
     built.library.three.restype = ctypes.c_float
     assert (built.library.answer(), round(built.library.three(), 5)) == (42, 3.0)
     assert shared_object(tmp_path).with_suffix(".cpp").read_text() == source
     assert [p.suffix for p in tmp_path.rglob("*.o")] == []
-    assert build(source, toolchain, tmp_path).verdict == "hit"
+    again = build(source, toolchain, tmp_path)
+    assert (again.verdict, again.compiled) == ("hit", ())
     with pytest.raises(BuildError, match=r"(?s)exited with 1.*int broken = nonsense;"):
         build("another", toolchain, tmp_path, [SOURCE, "int broken = nonsense;\n"])
 
@@ -138,12 +141,13 @@ def test_kernels_are_divided_if_there_is_enough_to_compile() -> None:
 
     (schedule,) = capture(function, torch.ones(5, 7), torch.ones(9, 8)).schedules
     source = write_cpp(schedule.kernels(), schedule.graph.buffers(), Gate(Toggles()))
-    assert source.parts(4) == [source.text]
+    assert source.units(4) == [TranslationUnit(tuple(source.calls), source.text)]
     longer = [replace(c, source=c.source + " " * 10_000) for c in source.calls.values()]
-    parts = replace(source, calls={c.kernel.name: c for c in longer}).parts(2)
-    assert len(parts) == 2
-    names = [[n for n in source.calls if f"int {n}(" in part] for part in parts]
-    assert sorted(name for part in names for name in part) == sorted(source.calls)
+    units = replace(source, calls={c.kernel.name: c for c in longer}).units(2)
+    assert len(units) == 2
+    names = [[n for n in source.calls if f"int {n}(" in unit.text] for unit in units]
+    assert [sorted(unit.kernels) for unit in units] == [sorted(found) for found in names]
+    assert sorted(name for found in names for name in found) == sorted(source.calls)
     assert all(names)
 
 
