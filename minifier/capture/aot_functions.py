@@ -54,13 +54,14 @@ def aot_functions_replaced(log: EventLog, *, all_backends: bool = False) -> Iter
             given = signature.bind(*args, **options).arguments
             if not (all_backends or _is_stand_in(given["backend"])):
                 return original(*args, **options)
+            model = given["model"]
             compiled = torch.compile(
-                given["model"],
+                getattr(model, "__func__", model),
                 backend=given["backend"],
                 fullgraph=True,
                 dynamic=given.get("dynamic"),
             )
-            return StandInFunction(compiled, saved)
+            return StandInFunction(compiled, saved, getattr(model, "__self__", None))
 
         return compile_function
 
@@ -109,9 +110,14 @@ class StandInFunction:
 
     call: Callable[..., Any]
     saved: SavedCode
+    owner: Any = None
+    """The object of a method, which `call` takes first."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the stand-in."""
+        """Call the stand-in. The code of most methods takes the object as its first argument."""
+        given = args and isinstance(args[0], type(self.owner))
+        if self.owner is not None and not given:
+            args = (self.owner, *args)
         return self.call(*args, **kwargs)
 
     def save_compiled_function(self, path: str, external_data: Any = None) -> None:

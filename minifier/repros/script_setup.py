@@ -223,7 +223,6 @@ def set_up(then):
         setattr(owner, name, value)
 
     def restore():
-        sys.argv = arguments
         while replaced:
             setattr(*replaced.pop())
 
@@ -291,6 +290,7 @@ def set_up(then):
     except Reached:
         pass
     finally:
+        sys.argv = arguments
         restore()
 """
 

@@ -89,17 +89,21 @@ _COMPILES_AHEAD = ".aot_compile("
 _AHEAD = """
     # a function that is compiled ahead of time is compiled when it is called
     class Function:
-        def __init__(self, call):
-            self.call = call
+        def __init__(self, call, owner):
+            self.call, self.owner = call, owner  # the object of a method
 
         def __call__(self, *args, **kwargs):
-            return self.call(*args, **kwargs)
+            given = args and isinstance(args[0], type(self.owner))
+            first = () if self.owner is None or given else (self.owner,)
+            return self.call(*first, *args, **kwargs)
 
         def save_compiled_function(self, path, external_data=None):
             keep(path, self)
 
     def compile_when_called(model, inputs, hooks, backend, dynamic=None):
-        return Function(torch.compile(model, backend=backend, fullgraph=True, dynamic=dynamic))
+        function, owner = getattr(model, "__func__", model), getattr(model, "__self__", None)
+        compiled = torch.compile(function, backend=backend, fullgraph=True, dynamic=dynamic)
+        return Function(compiled, owner)
 
     def loading_function(load):
         return lambda file, **options: (

@@ -14,10 +14,9 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 
-from torch._dynamo import compiled_autograd
-
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.patching import Patch, install
+from tcdebug.minifier.repros.judge.calls import leave_compiled_autograd
 
 EXIT = Patch("os", "_exit", "a thread of a script can end a search in another thread")
 PATCHES = (EXIT,)
@@ -53,12 +52,11 @@ class Undisturbed:
     def in_candidate(self) -> None:
         """Prepare a candidate that was forked during a search.
 
-        It treats warnings as the script does. The script may compile its backward passes, and be in
-        one of them, which is then a graph of its own: the candidate compiles none and is in none.
+        It treats warnings as the script does. A backward pass that the script compiles is a graph
+        of its own, so a candidate compiles none.
         """
         warnings.filters[:] = self._filters  # type: ignore[index]  # it is a list
-        compiled_autograd.in_compiled_autograd_region = False
-        compiled_autograd.reset()
+        leave_compiled_autograd()
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch._dynamo import compiled_autograd
 
 SEED, FURTHER_SEEDS = 1234, (1235, 1236)
 
@@ -30,6 +31,12 @@ def run(
         results["backward"] = list(torch.autograd.grad(roots, wanted, given, allow_unused=True))
         synchronize()
     return results
+
+
+def leave_compiled_autograd() -> None:
+    """Compile no backward pass from now on, though a script does and may be in one."""
+    compiled_autograd.in_compiled_autograd_region = False
+    compiled_autograd.reset()
 
 
 def detached(value: Any) -> Any:

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from tcdebug.minifier.judging.unwritten import Memory, filling_before_backward, memory_for_calls
-from tcdebug.minifier.repros.judge.calls import FURTHER_SEEDS, run
+from tcdebug.minifier.repros.judge.calls import FURTHER_SEEDS, leave_compiled_autograd, run
 from tcdebug.minifier.repros.judge.child_report import ChildReport
 from tcdebug.minifier.repros.judge.comparison import Layout, Results, compare
 from tcdebug.minifier.repros.judge.exceptions import exception_result
@@ -91,6 +91,7 @@ class GraphJudge:
             self._judge(off, to_parent)
 
     def _judge(self, off: Sequence[str], to_parent: ChildReport) -> None:
+        leave_compiled_autograd()
         if self.longer_than:
             self._warm_up()
         if self.prepare is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,14 @@ def compiled_ahead_of_time() -> Iterator[None]:
         yield
 
 
+class Own:
+    def __init__(self, added: float) -> None:
+        self.added = added
+
+    def step(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.added
+
+
 def loaded(path: Path, compiled: Any) -> Any:
     """The function, once it was saved and loaded."""
     ahead = compiled.aot_compile(INPUTS)
@@ -51,6 +60,19 @@ def test_in_eager_a_function_that_is_compiled_ahead_of_time_is_the_function(tmp_
         module = torch.compile(torch.nn.Linear(3, 2), fullgraph=True)
         assert loaded(path, module.forward)(*INPUTS[0]).shape == (2, 2)
     assert not path.exists()
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_method_that_is_compiled_ahead_of_time_takes_its_object_first(
+    replaced: bool, tmp_path: Path
+) -> None:
+    with contextlib.ExitStack() as stack:
+        if replaced:
+            stack.enter_context(compile_is_identity(SILENT))
+            stack.enter_context(packages_replaced(in_eager, SILENT))
+        compiled = torch.compile(Own(2.0).step, fullgraph=True, backend="aot_eager")
+        call = loaded(tmp_path / "step.bin", compiled)
+        assert torch.equal(call(Own(2.0), *INPUTS[0]), torch.full((2, 3), 3.0))
 
 
 def test_a_function_that_is_compiled_ahead_of_time_is_judged(tmp_path: Path) -> None:
@@ -95,16 +117,22 @@ def test_a_function_is_compiled_ahead_of_time_without_caches_of_graphs(
             assert torch.allclose(call(*INPUTS[0]), step(*INPUTS[0]))
 
 
+@pytest.mark.parametrize(
+    ("function", "arguments"), [("lambda x: x + 1", "x"), ("Own().step", "Own(), x")]
+)
 def test_a_setup_stops_at_a_graph_that_was_compiled_ahead_of_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    function: str, arguments: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = (
         "import torch\n"
+        "class Own:\n"
+        "    def step(self, x):\n"
+        "        return x + 1\n"
         "x = torch.ones(2)\n"
-        "made = torch.compile(lambda x: x + 1, fullgraph=True).aot_compile(((x,), {}))\n"
+        f"made = torch.compile({function}, fullgraph=True).aot_compile(((x,), {{}}))\n"
         "made.save_compiled_function('saved')\n"
         "with open('saved', 'rb') as file:\n"
-        "    torch.compiler.load_compiled_function(file)(x)\n"
+        f"    torch.compiler.load_compiled_function(file)({arguments})\n"
         "raise AssertionError\n"
     )
     names = set_up_of(text, 0, tmp_path, monkeypatch)

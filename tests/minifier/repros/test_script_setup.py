@@ -32,6 +32,7 @@ def twice(x):
 
 
 def backend(module, inputs):
+    assert STEP == float(sys.argv[1])
     return lambda *values: [v + STEP for v in module(*values)]
 
 
@@ -44,6 +45,12 @@ import threading
 second = torch.compile(lambda x: twice(x).tanh(), backend=backend)
 threading.Thread(target=second, args=(torch.ones(3),)).start()
 sys.exit(3)
+"""
+IN_BACKWARD = f"""{SCRIPT[: SCRIPT.rindex("torch.compile")]}
+x = torch.ones(3, requires_grad=True)
+with torch._dynamo.compiled_autograd._enable(torch.compile(backend=backend, fullgraph=True)):
+    x.tan().sum().backward()
+raise AssertionError("past the failing graph")
 """
 
 
@@ -95,6 +102,17 @@ def test_an_unchanged_script_provides_its_backend_and_functions(
     if edit == "both changed":
         (folder / "repro_script.py").write_text(SCRIPT + "\n")
     assert main_of(folder / "repro.py", monkeypatch) == status
+
+
+def test_a_script_provides_its_backend_inside_a_backward_pass_that_it_compiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "model.py"
+    script.write_text(IN_BACKWARD)
+    setup = script_setup(Script(str(script), ("1.0",)), 1, tmp_path)
+    case = captured(lambda x: x.tan(), torch.ones(3, requires_grad=True))
+    write(case, Repro(WRONG, {"backend": None}, setup=setup), tmp_path / "repro.py")
+    assert main_of(tmp_path / "repro.py", monkeypatch) == 1
 
 
 def test_without_its_script_a_function_is_missing(
