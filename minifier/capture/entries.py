@@ -7,7 +7,6 @@ torch are left alone.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import inspect
 import sys
@@ -22,7 +21,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.patching import Patch
 from tcdebug.minifier.capture.saved_code import SavableStandIn, SavedCode, patched_when_imported
 from tcdebug.minifier.processes.callers import called_by_user
-from tcdebug.minifier.targets.backends import Backend
+from tcdebug.minifier.targets.backends import Backend, has_text
 from tcdebug.minifier.targets.interception import COMPILE_FX
 
 LOST = "no graph is seen that a script gives to this function"
@@ -226,11 +225,4 @@ def _settings(entry: Entry, given: Mapping[str, Any]) -> Mapping[str, Any] | Non
         nested = settings.pop("config_patches", None) or {}
         others += settings
         settings = dict(nested)
-    return None if others or not all(map(_has_text, settings.values())) else settings
-
-
-def _has_text(value: Any) -> bool:
-    try:
-        return bool(ast.literal_eval(repr(value)) == value)
-    except (ValueError, SyntaxError):
-        return False
+    return None if others or not all(map(has_text, settings.values())) else settings

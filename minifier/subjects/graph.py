@@ -278,7 +278,7 @@ class GraphSubject:
         return inputs
 
     def _of_script(self, unit: str) -> bool:
-        inductor = self.target.call()["backend"] == INDUCTOR
+        inductor = self.target.name == INDUCTOR
         return is_of_program(unit) or (inductor and replaced_by_program(unit))
 
     def _raised_by_script(self, failure: Outcome) -> bool:
@@ -313,7 +313,7 @@ class GraphSubject:
 
         A configuration in a cache would hide a fault in the choice between configurations.
         """
-        inductor_on_gpu = devices(candidate) and self.target.call()["backend"] == INDUCTOR
+        inductor_on_gpu = devices(candidate) and self.target.name == INDUCTOR
         return {**self.target.added(), **({AUTOTUNE_CACHE: False} if inductor_on_gpu else {})}
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -126,8 +127,12 @@ class Backend:
 
     @property
     def named(self) -> bool:
-        """Whether a name identifies the backend. Otherwise it is an object of the script."""
-        return self.name == INDUCTOR or isinstance(self.backend, str)
+        """Whether a name and options with a text identify the backend.
+
+        Otherwise it is an object of the script, or its options contain one, such as a pass.
+        """
+        named = self.name == INDUCTOR or isinstance(self.backend, str)
+        return named and all(map(has_text, self.options.values()))
 
     def keeping(self, folder: Path) -> Backend:
         """Return this backend, set to write the texts of its stages to a run folder."""
@@ -193,6 +198,14 @@ class Backend:
                 inductor.warm_up(log)
             else:
                 inductor.register()
+
+
+def has_text(value: Any) -> bool:
+    """Return whether the text of a setting has its value, so that a repro can state it."""
+    try:
+        return isinstance(value, Toggles) or bool(ast.literal_eval(repr(value)) == value)
+    except (ValueError, SyntaxError):
+        return False
 
 
 def _names_inductor(backend: Any) -> bool:

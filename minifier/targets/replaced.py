@@ -25,7 +25,7 @@ def replaced_by_program(unit: str) -> bool:
     A process without the program then has another lowering, decomposition or code for it.
     """
     family, _, operator = unit.partition(".")
-    return family in TABLES and any(map(_is_foreign, _functions(family, operator)))
+    return family in TABLES and any(map(is_foreign, _functions(family, operator)))
 
 
 def _functions(family: str, operator: str) -> Iterator[Any]:
@@ -41,8 +41,8 @@ def _functions(family: str, operator: str) -> Iterator[Any]:
                 yield getattr(written, operation, None)
 
 
-def _is_foreign(function: Any) -> bool:
-    """Whether a function is defined outside torch."""
+def is_foreign(function: Any) -> bool:
+    """Return whether a function is defined outside torch."""
     if not callable(function):
         return False
     plain = inspect.unwrap(function)

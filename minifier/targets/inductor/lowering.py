@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch._inductor import config, ir
+from torch._inductor import config, ir, lowering
 from torch._inductor.virtualized import V
 
 from tcdebug.compiler.events.log import EventLog
@@ -16,6 +16,7 @@ from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.patching import Patch, patched
 from tcdebug.minifier.targets.inductor.attention import CALLS_ATEN
 from tcdebug.minifier.targets.inductor.settings import LOWERING, asked
+from tcdebug.minifier.targets.replaced import is_foreign
 
 SUBSYSTEM = Patch(
     "torch._inductor.compiler_bisector:CompilerBisector",
@@ -28,6 +29,9 @@ RUN = Patch(GRAPH, "run", "settings of lowering (config.*) cannot be switched of
 RUN_NODE = Patch(GRAPH, "run_node", "fuse.inline cannot be switched off", takes=("n",))
 LAYOUT = Patch(GRAPH, "decide_layout_opt", "config.layout_optimization cannot be switched off")
 PATCHES = (SUBSYSTEM, RUN, RUN_NODE, LAYOUT)
+
+BUILTIN = ("aten", "prim", "prims")
+"""The namespaces of torch's own operators."""
 
 Function = Callable[..., Any]
 
@@ -64,7 +68,11 @@ def lowerings(gate: Gate, log: EventLog) -> Iterator[None]:
     def node_run(original: Function) -> Function:
         @functools.wraps(original)
         def run_node(self: Any, n: torch.fx.Node) -> Any:
-            result = original(self, n)
+            if _has_own_lowering(n) and not gate.allows(f"lower.{n.target}", n.name):
+                with _called_as_it_is(n.target):
+                    result = original(self, n)
+            else:
+                result = original(self, n)
             if _is_inlined(result, n) and not gate.allows("fuse.inline", n.name):
                 result.realize()
             return result
@@ -92,6 +100,28 @@ def _is_optional(node: torch.fx.Node) -> bool:
     value = node.meta.get("val")
     leaves = [v for v in (value if isinstance(value, tuple | list) else [value]) if v is not None]
     return bool(leaves) and all(isinstance(leaf, torch.Tensor) for leaf in leaves)
+
+
+def _has_own_lowering(node: torch.fx.Node) -> bool:
+    """Return whether a program has registered the lowering of an operator that is not torch's.
+
+    inductor asks only about torch's own operators; see `asking`.
+    """
+    if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace in BUILTIN:
+        return False
+    return is_foreign(lowering.lowerings.get(node.target)) and _is_optional(node)
+
+
+@contextlib.contextmanager
+def _called_as_it_is(operator: Any) -> Iterator[None]:
+    """Let generated code call an operator in this block, as if it had no lowering."""
+    lowered = lowering.lowerings[operator]
+    fallback = lowering.fallback_handler(operator, False)  # type: ignore[no-untyped-call] # torch
+    lowering.lowerings[operator] = fallback
+    try:
+        yield
+    finally:
+        lowering.lowerings[operator] = lowered
 
 
 def _is_inlined(result: Any, node: torch.fx.Node) -> bool:

@@ -191,3 +191,5 @@ def test_inductor_is_recognised_with_its_options() -> None:
     assert given.call() == {"backend": "inductor", "options": {"max_fusion_size": 4}}
     assert described(options={"fallback_random": False}).added() == {}, "it is the script's own"
     assert given.named
+    passes = described(options={"joint_custom_pre_pass": print})
+    assert (passes.named, passes.call()) == (False, {"backend": None}), "a repro cannot state it"

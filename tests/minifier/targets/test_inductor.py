@@ -243,6 +243,37 @@ def test_a_registered_pass_is_asked_about_by_its_place_and_name() -> None:
         assert len(called) == 2
 
 
+@torch.library.custom_op("tests_of_inductor::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@twice.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+@pytest.mark.parametrize(("off", "value"), [((), 5.0), (("lower.tests_of_inductor.twice",), 4.0)])
+def test_a_lowering_that_a_script_registers_for_its_operator_is_a_unit(
+    off: tuple[str, ...], value: float
+) -> None:
+    operator = torch.ops.tests_of_inductor.twice.default
+
+    def thrice(x: Any) -> Any:
+        return lowering.lowerings[torch.ops.aten.mul.Tensor](x, 3)
+
+    torch._dynamo.reset()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(lowering.lowerings, operator, None)  # removed afterwards
+        lowering.register_lowering(operator, type_promotion_kind=None)(thrice)
+        with inductor.switched(Toggles.parse(off), EventLog(None)) as gate:
+            result = torch.compile(lambda x: torch.ops.tests_of_inductor.twice(x) + 2)(
+                torch.ones(1)
+            )
+    assert result.item() == value
+    assert "lower.tests_of_inductor.twice.default" in {d.unit for d in gate.decisions}
+
+
 def test_a_backend_built_on_aotautograd_has_its_decompositions_as_units() -> None:
     with inductor.switched(Toggles.parse(["decompose.aten.gelu"]), EventLog(None)) as gate:
         results = run(torch.compile(block, backend="aot_eager_decomp_partition"))
