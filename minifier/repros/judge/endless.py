@@ -17,15 +17,17 @@ def watch(report: Callable[[dict[str, str]], None], eager_seconds: float) -> Non
 
     A kernel that does not end cannot be interrupted, so the thread ends the process.
     """
-    least = max(LEAST_SECONDS, SLOWER_THAN_EAGER * eager_seconds)
-    threading.Thread(target=watch_device, args=(report, least), daemon=True).start()
-
-
-def watch_device(report: Callable[[dict[str, str]], None], least: float) -> None:
-    """Watch the device after `least` seconds, which include the compile."""
     if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # not annotated
         return
-    stream = torch.cuda.current_stream()
+    least = max(LEAST_SECONDS, SLOWER_THAN_EAGER * eager_seconds)
+    stream = torch.cuda.current_stream()  # each thread has its own
+    threading.Thread(target=watch_stream, args=(report, stream, least), daemon=True).start()
+
+
+def watch_stream(
+    report: Callable[[dict[str, str]], None], stream: torch.cuda.Stream, least: float
+) -> None:
+    """Watch a stream after `least` seconds, which include the compile."""
     time.sleep(least)
     rested = time.monotonic()
     while time.monotonic() - rested < BUSY_SECONDS:
