@@ -92,6 +92,8 @@ class GraphJudge:
 
     def _judge(self, off: Sequence[str], to_parent: ChildReport) -> None:
         leave_compiled_autograd()
+        for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
+            signal.setitimer(timer, 0.0)  # the time limits of the script are not for the judge
         if self.longer_than:
             self._warm_up()
         if self.prepare is not None:

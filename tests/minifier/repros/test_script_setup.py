@@ -52,6 +52,12 @@ with torch._dynamo.compiled_autograd._enable(torch.compile(backend=backend, full
     x.tan().sum().backward()
 raise AssertionError("past the failing graph")
 """
+LIMITED = (
+    SCRIPT.replace("import sys\n", "import signal\nimport sys\n", 1)
+    .replace("v + STEP", "v + STEP * (signal.getitimer(signal.ITIMER_REAL)[0] == 0.0)")
+    .replace("torch.compile(lambda x: twice", "signal.alarm(500)\ntorch.compile(lambda x: twice")
+)
+"""A script with a time limit, whose backend is wrong only where no timer runs."""
 
 
 @torch._dynamo.allow_in_graph
@@ -81,7 +87,7 @@ def main_of(path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     ("edit", "status", "text"),
     [
         ("", 1, SCRIPT), ("gone", 1, SCRIPT), ("changed", 1, SCRIPT), ("both changed", 125, SCRIPT),
-        ("", 1, IN_THREAD),
+        ("", 1, IN_THREAD), ("", 1, LIMITED),
     ],
 )  # fmt: skip
 def test_an_unchanged_script_provides_its_backend_and_functions(
