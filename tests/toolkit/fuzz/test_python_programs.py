@@ -229,6 +229,14 @@ def test_a_view_whose_history_autograd_forbids_to_read_is_part_of_the_state(
     assert (text, values) == ("torch.float32 (True, 'forbidden')", [4.0] * 6)
 
 
+def test_a_program_that_aotautograd_does_not_handle_yet_is_discarded(tmp_path: Path) -> None:
+    aliased = program(
+        "x.data.add_(2.0)\nreturn [y + y]",
+        first=("x = torch.arange(6.0).reshape(2, 3)", "y = x.detach()", "n = 1"),
+    )
+    assert judged(aliased, tmp_path, "aot_eager") == (Status.DISCARDED, "")
+
+
 def test_parameters_of_an_exported_program_are_constants(tmp_path: Path) -> None:
     weight = "WEIGHT = torch.nn.Parameter(torch.ones(3))"
     exported = msgspec.structs.replace(
