@@ -15,7 +15,7 @@ from tcdebug.strategies.python.ways import COMPILE
 
 T = TypeVar("T")
 FIRST = ("x = torch.ones(2, 3, requires_grad=True)", "y = torch.ones(3)", "n = 1")
-RECENT = ("stored_generator", "data_attribute", "random_dtype")
+RECENT = ("stored_generator", "data_attribute", "random_dtype", "function_name")
 """Regressions in torch 2.15."""
 
 
@@ -137,6 +137,7 @@ CONSTRUCTS = {
     "export_no_grad": DrawnConstruct("context", way="torch.export, decomposed"),
     "export_string": DrawnConstruct("text", way="torch.export, saved and loaded"),
     "function_attributes": DrawnConstruct("attributes of a function", "levelled.extra = 1"),
+    "function_name": DrawnConstruct("name of a function", "levelled.__name__ = 'other_name'"),
     "function_mode": DrawnConstruct("function mode", mode="AddingOne()"),
     "generator_left": DrawnConstruct("generator left early", then="multiply"),
     "getattr_shadowed": DrawnConstruct("shadowed __getattr__", "ANSWERING.scale = 9.0"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import msgspec
@@ -100,6 +101,13 @@ def test_attributes_that_a_function_reads_from_a_class_may_be_hidden_by_the_obje
     for each in hiding:
         (change,) = {line for line in changes_of(each) if line.endswith("= 7.5")}
         assert change.removesuffix(" = 7.5") in each.source()
+
+
+def test_most_calls_have_the_mode_of_the_call_before() -> None:
+    """A call in another mode compiles again, and cannot show that a guard is missing."""
+    pairs = [pair for p in drawn(100, 9) for pair in itertools.pairwise(p.steps)]
+    equal = [one.mode == other.mode for one, other in pairs]
+    assert 0.6 < sum(equal) / len(equal) < 0.95
 
 
 def changes_of(made: PythonProgram) -> list[str]:

@@ -111,10 +111,10 @@ def draw_steps(scene: ProgramScene) -> tuple[CallStep, ...]:
         first.append(KEPT)
         scene.changes[AFTER_KEPT] = None
     modes = [mode for name, likely in MODES_READ.items() if name in read for mode in likely * 3]
-    steps = [_step(scene, first, backward, modes)]
+    steps = [_step(scene, first, backward, ("", *modes))]
     for _ in range(scene.choose(LATER_CALLS)):
         lines = [_change(scene, read, hiding) for _ in range(scene.choose(CHANGES))]
-        steps.append(_step(scene, lines, backward, modes))
+        steps.append(_step(scene, lines, backward, (steps[-1].mode, *modes)))
     return tuple(steps)
 
 
@@ -132,8 +132,13 @@ def _hiding(scene: ProgramScene, text: str) -> Iterator[str]:
                 yield f"{name}.{attribute} = {value}"
 
 
-def _step(scene: ProgramScene, lines: list[str], backward: bool, modes: Sequence[str]) -> CallStep:
-    mode = scene.choose((*MODES, *scene.modes, *modes))
+def _step(scene: ProgramScene, lines: list[str], backward: bool, likely: Sequence[str]) -> CallStep:
+    """Draw a call. Its mode is most often that of the call before, the first of the `likely` ones.
+
+    Another mode compiles again, and so hides that a guard is missing.
+    """
+    before = likely[:1] * len(MODES) * 2
+    mode = scene.choose((*before, *MODES, *scene.modes, *likely[1:]))
     between: tuple[str, ...] = ()
     if backward and scene.between and scene.flag():
         between = (scene.choose(tuple(scene.between)),)
