@@ -137,8 +137,8 @@ def _step(scene: ProgramScene, lines: list[str], backward: bool, likely: Sequenc
 
     Another mode compiles again, and so hides that a guard is missing.
     """
-    before = likely[:1] * len(MODES) * 2
-    mode = scene.choose((*before, *MODES, *scene.modes, *likely[1:]))
+    before, *others = likely
+    mode = scene.choose((*(before,) * len(MODES) * 2, *MODES, *scene.modes, *others))
     between: tuple[str, ...] = ()
     if backward and scene.between and scene.flag():
         between = (scene.choose(tuple(scene.between)),)
