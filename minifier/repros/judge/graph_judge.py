@@ -94,6 +94,10 @@ class GraphJudge:
         leave_compiled_autograd()
         for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
             signal.setitimer(timer, 0.0)  # the time limits of the script are not for the judge
+        try:
+            os.getcwd()
+        except FileNotFoundError:  # the script has removed its folder, and torch looks for files
+            os.chdir(os.sep)
         if self.longer_than:
             self._warm_up()
         if self.prepare is not None:

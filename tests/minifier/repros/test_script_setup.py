@@ -53,11 +53,16 @@ with torch._dynamo.compiled_autograd._enable(torch.compile(backend=backend, full
 raise AssertionError("past the failing graph")
 """
 LIMITED = (
-    SCRIPT.replace("import sys\n", "import signal\nimport sys\n", 1)
-    .replace("v + STEP", "v + STEP * (signal.getitimer(signal.ITIMER_REAL)[0] == 0.0)")
-    .replace("torch.compile(lambda x: twice", "signal.alarm(500)\ntorch.compile(lambda x: twice")
+    SCRIPT.replace("import sys\n", "import os\nimport signal\nimport sys\nimport tempfile\n", 1)
+    .replace("v + STEP", "v + STEP * (bool(os.getcwd()) and not signal.getitimer(0)[0])")
+    .replace("torch.compile(lambda x: twice", "leave()\ntorch.compile(lambda x: twice")
+    .replace(
+        "def backend",
+        "def leave():\n    signal.alarm(500)\n    os.chdir(tempfile.mkdtemp())\n"
+        "    os.rmdir(os.getcwd())\n\n\ndef backend",
+    )
 )
-"""A script with a time limit, whose backend is wrong only where no timer runs."""
+"""A script with a timer and a removed folder. Its backend is wrong only without them."""
 
 
 @torch._dynamo.allow_in_graph
