@@ -174,7 +174,7 @@ def _problem(
             return failing.result(), "does not fail in the same way"
         if alone is not None and alone.result().status in (PASSES, UNRESOLVED):
             return failing.result(), "does not fail without the repro around it"
-        wrong = [how for how, ran in others.items() if ran.result().status != PASSES]
+        wrong = [how for how, ran in others.items() if not ran.result().passed]
     return failing.result(), " and ".join(wrong)
 
 

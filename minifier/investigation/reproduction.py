@@ -92,7 +92,7 @@ class Reproduction(Generic[CandidateType]):
         self.log.emit(as_is.event(path))
         path.with_suffix(".log").write_text(as_is.output)
         branch.fails = as_is.reproduced
-        branch.passes = as_is.reproduced and off is not None and off.status == PASSES
+        branch.passes = as_is.reproduced and off is not None and off.passed
         branch.only_fails = as_is.reproduced and alone is not None and alone.reproduced
         return as_is, off
 

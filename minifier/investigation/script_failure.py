@@ -48,7 +48,7 @@ from tcdebug.minifier.investigation.script_runs import ScriptRuns
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.repros.script_repro import write_repro
-from tcdebug.minifier.repros.verify import PASSES, Verified, verify
+from tcdebug.minifier.repros.verify import Verified, verify
 from tcdebug.minifier.search.repeats import Rate, confidence
 
 START_SECONDS = 30.0
@@ -212,9 +212,9 @@ class ScriptFailure:
             notes.append("the budget was used up while the repro ran")
         elif not failing.reproduced:
             notes.append("the repro script does not fail by itself")
-        elif passing is not None and passing.status != PASSES:
+        elif passing is not None and not passing.passed:
             notes.append(f"the repro does not pass with {' and '.join(off)} off")
-        passed = passing is not None and passing.status == PASSES
+        passed = passing is not None and passing.passed
         confirmed = self.finding.settled and not self.rounding and failing.reproduced and passed
         if not late and flaky is None and not (failing.reproduced and passed):
             flaky = self._failing_in_eager(EAGER_RERUNS_IN_DOUBT, EAGER_RERUNS)

@@ -38,6 +38,8 @@ SWITCHED = "--switched"
 """The argument that runs a script as it is, with its units off, and under `--only`."""
 STATUSES = re.compile(r"^statuses: ([\d ]+)$", re.MULTILINE)
 """The last line that a script prints if it was given `--switched`."""
+RESULT = re.compile(r"^found    ", re.MULTILINE)
+"""The line with the result of the judge. An error of the script itself ends it without one."""
 
 KERNELS = "TCDEBUG_KERNELS"
 """The variable with a folder of kernels that the repro of a script need not build again."""
@@ -58,11 +60,19 @@ class Verified:
     status: int
     seconds: float
     output: str
+    judged: bool = True
+    """False if it ended before its judge had a result, for example with a SyntaxError. Its exit
+    status then says nothing about the failure."""
 
     @property
     def reproduced(self) -> bool:
         """Whether it failed as expected."""
-        return self.status == FAILS
+        return self.judged and self.status == FAILS
+
+    @property
+    def passed(self) -> bool:
+        """Whether its judge found no failure."""
+        return self.judged and self.status == PASSES
 
     @property
     def late(self) -> bool:
@@ -249,4 +259,4 @@ def _copy_with_data(path: Path, folder: Path) -> None:
 def _verified(ended: Ended, output: str) -> Verified:
     if ended.returncode is None:
         return replace(LATE, seconds=ended.seconds)
-    return Verified(ended.returncode, ended.seconds, output)
+    return Verified(ended.returncode, ended.seconds, output, RESULT.search(output) is not None)

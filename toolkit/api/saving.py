@@ -15,7 +15,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.capture.capture import Capture, every_backend
 from tcdebug.minifier.processes.fork import fork
 from tcdebug.minifier.processes.process import finished
-from tcdebug.minifier.repros.verify import PASSES, verify
+from tcdebug.minifier.repros.verify import verify
 
 
 class NotSaved(Exception):
@@ -97,7 +97,7 @@ def _saved_here(capture: Capture, call: Callable[[], None]) -> Saved:
     for path in map(Path, saved.paths):
         result = verify(path)
         path.with_suffix(".log").write_text(result.output)
-        if result.status != PASSES:
+        if not result.passed:
             notes.append(f"{path} does not pass on its own: see {path.with_suffix('.log')}")
     return msgspec.structs.replace(saved, notes=notes)
 

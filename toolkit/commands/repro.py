@@ -16,7 +16,7 @@ from tcdebug.display.console import error, note, write
 from tcdebug.display.report import show_written
 from tcdebug.minifier.processes.job import Job, start_in_foreground
 from tcdebug.minifier.repros.as_test import is_repro, write_standalone, write_test
-from tcdebug.minifier.repros.verify import PASSES, verify
+from tcdebug.minifier.repros.verify import verify
 from tcdebug.reading.run_dir import NoRun, Run, find, runs
 from tcdebug.supervision.eager_failures import print_script_problem
 from tcdebug.supervision.foreground import status_of
@@ -138,7 +138,7 @@ def _judged(supervisor: Supervisor, paths: Sequence[Path]) -> dict[Path, bool]:
     found: dict[Path, bool] = {}
     for path in paths:
         result = verify(path)
-        found[path] = result.status == PASSES
+        found[path] = result.passed
         event = ReproVerify(str(path), found[path], result.status, round(result.seconds, 3))
         supervisor.log.emit(event)
     return found

@@ -154,6 +154,22 @@ def test_a_failure_in_eager_is_undecided(
     assert "undecided: eager fails" in done.output
 
 
+@pytest.mark.parametrize(
+    ("broken", "status"),
+    [("options = <function f at 0x7f>", 1), ("import sys; sys.exit(0)", 0), ("import no_such", 1)],
+)
+@pytest.mark.usefixtures("warm")
+def test_a_script_that_ends_before_its_judge_has_a_result_neither_fails_nor_passes(
+    broken: str, status: int, tmp_path: Path
+) -> None:
+    path = planted_repro(tmp_path, EXCEPTION, "raise KeyError('tanh')")
+    path.write_text(path.read_text().replace("\ntry:\n", f"\n{broken}\ntry:\n", 1))
+    for done in (verify(path), *verify_switched(path, ["layer.backend"], [])[:2]):
+        assert done is not None
+        assert (done.status, done.reproduced, done.passed) == (status, False, False)
+    assert settle(path) is Settled.PASSES
+
+
 @pytest.mark.usefixtures("warm")
 def test_the_simplest_variant_that_fails_is_kept(tmp_path: Path) -> None:
     path = planted_repro(tmp_path, EXCEPTION, "return module.forward")
