@@ -8,7 +8,7 @@ limit of a run, and `Spending` tracks the budget.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from hashlib import blake2b
 from itertools import islice
 from typing import Generic
@@ -58,7 +58,7 @@ class Oracle(Generic[CandidateType]):
     runner: Runner[CandidateType]
     log: EventLog
     answers: Answers
-    limits: Limits
+    first_limits: InitVar[Limits]
     spending: Spending
     criteria: Criteria
     others: OtherFailures
@@ -77,8 +77,8 @@ class Oracle(Generic[CandidateType]):
     _hang: Outcome | None = None
     """The outcome of the first run, once it has used up its time limit."""
 
-    def __post_init__(self) -> None:
-        self._hang_limit = HangLimit(self.limits, self.runner.least_hang_seconds, self.jobs)
+    def __post_init__(self, first_limits: Limits) -> None:
+        self._hang_limit = HangLimit(first_limits, self.runner.least_hang_seconds, self.jobs)
         self._runs = Runs(self.jobs, self._start, lambda: self.spending.affordable)
 
     def ask(self, candidate: CandidateType, toggles: Toggles, purpose: str) -> Outcome:
@@ -184,15 +184,18 @@ class Oracle(Generic[CandidateType]):
         """CPU-seconds of the runs that have ended."""
         return self._runs.cpu_seconds
 
+    @property
+    def limits(self) -> Limits:
+        """The limits of the next run."""
+        return self._hang_limit.limits
+
     def tighten(self, seconds: float) -> None:
         """Derive the hang limit from the duration of a first run, which ran alone, in seconds."""
         self._hang_limit.tighten(seconds)
-        self.limits = self._hang_limit.limits
 
     def tighten_for_hangs(self, ended: Outcome) -> None:
         """Derive the hang limit, also that of silence, from a run of the candidate that ended."""
         self._hang_limit.tighten_for_hangs(Duration.of(ended))
-        self.limits = self._hang_limit.limits
 
     def key(self, question: Question[CandidateType]) -> str:
         """Return the key of a question. Questions with equal keys have the same answer."""
@@ -287,7 +290,6 @@ class Oracle(Generic[CandidateType]):
                 continue  # whoever needs the answer starts another run
             if not ended.timed_out:
                 self._hang_limit.loosen(Duration.of(ended))
-                self.limits = self._hang_limit.limits
             known = self._known(run.key)
             tally = Tally(outcome) if known is None else known.plus(outcome, self.failure)
             self.contradicted |= tally.contradictory

@@ -205,7 +205,7 @@ def test_a_run_that_the_budget_ends_is_not_a_hang_and_is_not_remembered(tmp_path
 
 def test_the_graphs_of_a_script_share_one_budget(tmp_path: Path) -> None:
     first = oracle(tmp_path, backends.target("eager"), budget=Budget(reruns=1))
-    second = replace(first)
+    second = replace(first, first_limits=first.limits)
     first.ask(tanh_case(), Toggles(), "the only run")
     with pytest.raises(BudgetUsed):
         second.ask(tanh_case(4), Toggles(), "of another graph")

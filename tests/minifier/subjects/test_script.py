@@ -273,13 +273,15 @@ if run in (0, 2):
 """
 
 
-def script_oracle(folder: Path, text: str, wanted: Criteria) -> CandidateOracle[WholeScript]:
+def script_oracle(
+    folder: Path, text: str, wanted: Criteria, seconds: float = 60.0
+) -> CandidateOracle[WholeScript]:
     path = folder / "script.py"
     path.write_text(text.replace('"runs"', repr(str(folder / "runs"))))
     job = Job("search", str(path), [], str(folder), wanted=wanted)
     log = EventLog(folder)
     oracle = Oracle(
-        ScriptSubject(job, log), log, Answers(folder / "answers.jsonl"), Limits(60.0),
+        ScriptSubject(job, log), log, Answers(folder / "answers.jsonl"), Limits(seconds),
         Spending(Budget()), wanted, OtherFailures(folder / "other", log),
     )  # fmt: skip
     return CandidateOracle(oracle, WholeScript(str(path)))
@@ -287,8 +289,7 @@ def script_oracle(folder: Path, text: str, wanted: Criteria) -> CandidateOracle[
 
 @pytest.mark.usefixtures("warm")
 def test_an_endless_script_hangs(tmp_path: Path) -> None:
-    asked = script_oracle(tmp_path, "import time; time.sleep(600)", Criteria())
-    asked.oracle.limits = Limits(1.0)
+    asked = script_oracle(tmp_path, "import time; time.sleep(600)", Criteria(), 1.0)
     hang = asked.ask(Toggles(), "sleeps")
     assert (hang.kind, hang.signature) == (Kind.HANG, "script | hang")
     assert hang.message == "no end after 1 s"
