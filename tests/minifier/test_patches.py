@@ -57,8 +57,9 @@ def replaced(path: Path) -> Iterator[str]:
 
 
 def test_nothing_is_patched_outside_the_patching_module() -> None:
-    ours = {"sys.argv", "sys.path"}
-    found = {(p.name, name) for p in SOURCES for name in replaced(p) if name not in ours}
+    # The last is a flag, not code: a judge leaves the backward pass in which it was forked.
+    state = {"sys.argv", "sys.path", "compiled_autograd.in_compiled_autograd_region"}
+    found = {(p.name, name) for p in SOURCES for name in replaced(p) if name not in state}
     assert found == set()
 
 
