@@ -68,11 +68,9 @@ def is_pure(node: fx.Node) -> bool:
     if target is operator.getitem:
         return True
     if isinstance(target, torch._ops.OpOverload):
-        if target.namespace not in KNOWN_NAMESPACES or target._schema.is_mutable:
+        if may_write(node) or torch.Tag.nondeterministic_seeded in target.tags:
             return False
-        if torch.Tag.nondeterministic_seeded in target.tags or not target._schema.returns:
-            return False
-        return not node.meta.get("unbacked_bindings")
+        return bool(target._schema.returns) and not node.meta.get("unbacked_bindings")
     return getattr(target, "__module__", "") in ("_operator", "math", "torch")
 
 

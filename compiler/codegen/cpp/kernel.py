@@ -29,7 +29,7 @@ from tcdebug.compiler.codegen.cpp.transposed_loads import (
     block_start,
     first_lane,
 )
-from tcdebug.compiler.codegen.cpp.variants import KernelVariant
+from tcdebug.compiler.codegen.cpp.variants import KernelVariant, innermost
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel
 from tcdebug.compiler.codegen.kernels.half_values import HALVES
 from tcdebug.compiler.codegen.kernels.sweeps import segments
@@ -65,7 +65,7 @@ class CppKernelWriter:
         if choices.transposed:
             kernel = choices.transposed.kernel
             storage |= {t.buffer if t.stored else t.name: t.name for t in choices.transposed.tiles}
-        along = choices.lane or (kernel.inner[-1] if kernel.inner else None)
+        along = innermost(kernel, choices.lane)
         if choices.branchless and along is not None:
             kernel = without_branches(kernel, along)
         self.kernel = kernel

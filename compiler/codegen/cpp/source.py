@@ -19,6 +19,7 @@ from tcdebug.compiler.codegen.cpp.variants import (
     can_split,
     crossing,
     index_sets,
+    innermost,
     lane_axis,
 )
 from tcdebug.compiler.codegen.kernels.call import KernelCall, describe
@@ -144,7 +145,7 @@ def _choose(flat: FlatKernel, subject: str, gate: Gate) -> KernelVariant:
     sets = index_sets(flat) if tiled is None else None
     if sets is not None and not gate.allows("codegen.index_sets", subject):
         sets = None
-    along = lane or (flat.inner[-1] if flat.inner else None)
+    along = innermost(flat, lane)
     loops = bool(flat.outer or flat.inner)
     vectorize = loops and gate.allows("codegen.vectorize", subject)
     return KernelVariant(

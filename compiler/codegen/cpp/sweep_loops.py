@@ -22,6 +22,7 @@ from tcdebug.compiler.codegen.cpp.variants import (
     GRAIN,
     KernelVariant,
     crossing,
+    innermost,
     points,
     work_per_point,
 )
@@ -337,7 +338,7 @@ class SweepWriter:
 
     def _reports(self, nodes: Sequence[FlatNode]) -> bool:
         """Return whether the innermost loop may find an error in the data."""
-        last = self.lane or (self.kernel.inner[-1] if self.kernel.inner else None)
+        last = innermost(self.kernel, self.lane)
         return any(may_report(expr, last) for node in nodes for expr in walk(node.body))
 
     def results(self, accumulators: Sequence[CppAccumulator]) -> None:

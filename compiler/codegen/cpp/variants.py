@@ -64,6 +64,11 @@ class KernelVariant:
     branchless: bool = False
 
 
+def innermost(kernel: FlatKernel, lane: Axis | None) -> Axis | None:
+    """Return the axis of the innermost loop: that of the lanes in column mode."""
+    return lane or (kernel.inner[-1] if kernel.inner else None)
+
+
 def points(kernel: FlatKernel) -> Index:
     """Return the number of iterations of the innermost loop in total."""
     return product(a.size for a in (*kernel.outer, *kernel.inner))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -232,13 +231,10 @@ def test_no_candidate_has_less_time_than_a_build_on_a_busy_machine(
 def test_a_long_run_that_ended_gives_other_runs_more_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def slow(module: torch.fx.GraphModule, inputs: object) -> object:
-        time.sleep(1.5)
-        return module.forward
-
     module = importlib.import_module("tcdebug.minifier.subjects.graph")
     monkeypatch.setattr(module, "LEAST_OF_OTHERS", 4.0)
-    asked = oracle(tmp_path, backends.target(slow), limits=Limits(120.0, 1 << 30))
+    slow = backends.target(backends.taking(1.5))
+    asked = oracle(tmp_path, slow, limits=Limits(120.0, 1 << 30))
     asked.tighten(0.001)
     assert asked.ask(tanh_case(), Toggles(), "slow, and ends").kind is Kind.OK
     assert 4.5 < asked.limits.seconds < 120.0
@@ -300,18 +296,15 @@ def test_the_search_for_a_hang_begins_before_its_first_run_has_ended(
 def test_a_slow_compile_that_seemed_to_hang_is_not_a_hang(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def slow(module: torch.fx.GraphModule, inputs: object) -> object:
-        time.sleep(4.0)
-        return module.forward
-
+    slow = backends.target(backends.taking(4.0))
     monkeypatch.setattr(oracle_module, "SUSPICIOUS", 1.0)
-    asked = oracle(tmp_path, backends.target(slow), limits=Limits(120.0))
+    asked = oracle(tmp_path, slow, limits=Limits(120.0))
     assert asked.ask_first(tanh_case(), Toggles(), "first").kind is Kind.HANG
     asked.tighten_for_hangs(replace(OK, seconds=0.1))
     with pytest.raises(NoHang) as ended:
         asked.rate(tanh_case(), Toggles(), HANGS, 4)
     assert ended.value.outcome.kind is Kind.OK
-    later = oracle(tmp_path, backends.target(slow))
+    later = oracle(tmp_path, slow)
     assert later.ask_first(tanh_case(), Toggles(), "known").kind is Kind.OK
     assert later.reruns == 0
 

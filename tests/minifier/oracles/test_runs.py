@@ -36,12 +36,6 @@ def oracle(folder: Path, backend: Any, jobs: int, reruns: int = 100) -> Oracle:
     return graph_oracle(subject, Limits(60.0), Budget(reruns=reruns), jobs)
 
 
-def takes_its_time(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Compiles in three seconds."""
-    time.sleep(3.0)
-    return module.forward
-
-
 def question(size: int) -> Question:
     """Ask about a case with this many nodes, the fourth of which is tanh."""
 
@@ -68,7 +62,7 @@ def test_candidates_run_at_the_same_time(tmp_path: Path) -> None:
 
 def test_no_more_run_than_there_are_jobs(tmp_path: Path) -> None:
     before = set(psutil.Process().children())
-    ahead = oracle(tmp_path, takes_its_time, 2)
+    ahead = oracle(tmp_path, backends.taking(3.0), 2)
     ahead.ask_ahead([question(k) for k in (1, 2, 3)])
     assert len(set(psutil.Process().children()) - before) == 2
     ahead.ask_ahead(())
@@ -84,7 +78,7 @@ def test_one_job_runs_nothing_ahead(tmp_path: Path) -> None:
 
 
 def test_the_current_question_always_gets_room(tmp_path: Path) -> None:
-    ahead = oracle(tmp_path, takes_its_time, 2)
+    ahead = oracle(tmp_path, backends.taking(3.0), 2)
     ahead.ask_ahead([question(1), question(2)])
     assert asked(ahead, question(3)) is Kind.OK
     assert ahead.reruns == 3

@@ -69,6 +69,16 @@ def hangs(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
     return module.forward
 
 
+def taking(seconds: float) -> Callable[..., Any]:
+    """Return a backend that compiles anything correctly, in this many seconds."""
+
+    def slow(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        time.sleep(seconds)
+        return module.forward
+
+    return slow
+
+
 def target(backend: Any) -> Backend:
     """Return a backend as the minifier sees it."""
     name = backend if isinstance(backend, str) else backend.__name__
