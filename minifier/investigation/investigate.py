@@ -251,10 +251,10 @@ class Investigation(Generic[CandidateType]):
         oracle: CandidateOracle[CandidateType],
         failure: Outcome,
     ) -> None:
-        """Find the other units that the culprit needs, in half of the budget that is left."""
+        """Find the other units that the culprit needs, in at most half of what is left."""
         spending = self.oracle.spending
         try:
-            with spending.reserving(spending.seconds_left / 2):
+            with spending.reserving(max(spending.seconds_left / 2, spending.to_confirm)):
                 branch.enabled = oracle.searched(
                     lambda ask: fewest_enabled(ask, failure, unit, branch.base)
                 )

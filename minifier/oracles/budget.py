@@ -12,6 +12,10 @@ class BudgetUsed(Exception):
     """The seconds or reruns that the user allowed are used up."""
 
 
+CONFIRMING = 0.2
+"""The part of the budget that is kept for the whole graph, its stages and the runs of the repro."""
+
+
 @dataclass(frozen=True)
 class Budget:
     """The limits of a whole search: wall seconds, and runs of candidates."""
@@ -39,6 +43,11 @@ class Spending:
     def seconds_left(self) -> float:
         """Wall seconds that are left of the budget; negative once they are used up."""
         return self.budget.seconds - self.seconds - self.reserved
+
+    @property
+    def to_confirm(self) -> float:
+        """Wall seconds without which a culprit may be named, but not confirmed by its repro."""
+        return CONFIRMING * self.budget.seconds
 
     @property
     def affordable(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -42,9 +43,12 @@ class AlwaysWrong(Oracle[Case]):
 class EndsAtTheReserve(Oracle[Case]):
     """A step for which only a part of the budget is free uses all of that part."""
 
+    kept = 0.0
+
     def answer(self, question: Question[Case]) -> Outcome:
         """Return the failure if nothing is reserved. Raises BudgetUsed."""
         if self.spending.reserved:
+            self.kept = self.spending.reserved
             raise BudgetUsed
         return WRONG
 
@@ -110,11 +114,14 @@ def test_the_search_for_what_a_culprit_needs_leaves_time_to_confirm_it(tmp_path:
     log = EventLog(tmp_path)
     subject = GraphSubject(Backend("tcdebug", "tcdebug", run_dir=str(tmp_path)), log)
     oracle = oracle_of(EndsAtTheReserve, subject, log)
+    oracle.spending = Spending(Budget(seconds=100.0), _began=time.monotonic() - 70.0)
     case = captured(torch.tanh, torch.ones(3))
     told = Told(FailureFindings(FailureFound(case, WRONG, 0), Toggles()), subject, oracle, log)
     branch = Branch(WRONG, Toggles(), case)
     told._find_enabled(branch, "lower.a", CandidateOracle(oracle, case), WRONG)
     assert branch.enabled is None
+    assert isinstance(oracle, EndsAtTheReserve)
+    assert oracle.kept == 20.0  # more than half of the 30 seconds that are left
     assert oracle.spending.affordable
     events = "".join(file.read_text() for file in tmp_path.glob("events*.jsonl"))
     assert "the units that lower.a needs are not known" in events
