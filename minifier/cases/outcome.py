@@ -65,7 +65,7 @@ class Outcome:
     seconds: float = field(default=0.0, compare=False)
     cpu_seconds: float = field(default=0.0, compare=False)
     times: float = field(default=0.0, compare=False)
-    """The time as a multiple of the limit, if slowness is the failure."""
+    """The time of a slow case, or the error of a wrong value, as a multiple of the limit."""
     endless: bool = field(default=False, compare=False)
     """Whether a hang is known to be endless, whatever its time limit."""
     silence: float = field(default=0.0, compare=False)
@@ -101,8 +101,9 @@ class Outcome:
     def still_shown_by(self, smaller: Outcome) -> bool:
         """Return whether a smaller case fails in the same way and as clearly.
 
-        A slow case can shrink to one that is barely slow and fails only every other time. The
-        smaller case must keep at least the square root of the slowdown.
+        A slow case can shrink to one that is barely slow and fails only every other time, and a
+        wrong value to one that differs by little more than rounding. The smaller case must keep at
+        least the square root of the slowdown or of the error.
         """
         return self.same_bug(smaller) and smaller.times >= self.times**0.5
 

@@ -9,7 +9,7 @@ they are in eager. `Referee` lists the alternatives.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -29,6 +29,8 @@ EAGER_ERRORS = 3.0
 """The allowed error as a multiple of eager's own error; 4 for the half types."""
 ULPS = 4.0
 """The error that is always allowed, in units in the last place at the scale of the tensor."""
+CLEAR = 100.0
+"""The most that `Difference.times` can be. Rounding does not explain such an error."""
 
 
 class Referee(StrEnum):
@@ -56,6 +58,8 @@ class Difference:
     what: str
     where: str
     detail: str
+    times: float = field(default=CLEAR, compare=False)
+    """The error as a multiple of the allowed one, at most `CLEAR`."""
 
 
 def first_difference(
@@ -166,17 +170,19 @@ def _float_difference(
     rtol, atol = TOLERANCE.get(dtype, (0.25, 0.25))  # 8-bit floats have as few as 2 mantissa bits
     finite = torch.isfinite(e) & torch.isfinite(c)
     error = torch.where(finite, (c - e).abs(), torch.zeros_like(e))
-    wrong = error > atol + rtol * e.abs()
+    times = error / (atol + rtol * e.abs())
     if ref is not None:
-        worse = _worse_than_eager(e, c, ref, dtype)
-        wrong = worse & finite if referee is Referee.FP64 else wrong & worse
+        of_float64 = _times_allowed_error(e, c, ref, dtype)
+        fp64 = referee is Referee.FP64
+        times = torch.where(finite, of_float64, 0.0) if fp64 else times.minimum(of_float64)
+    wrong = times > 1.0
     count = int(wrong.sum())
     if count == 0:
         return None
     place = tuple(torch.where(wrong, error, -1.0).flatten().argmax().reshape(1).tolist())
     got, wanted = c.flatten()[place].item(), e.flatten()[place].item()
     detail = f"{count} of {e.numel()} out of tolerance, worst {got:.9g} instead of {wanted:.9g}"
-    return Difference("value", where, detail)
+    return Difference("value", where, detail, min(float(times[wrong].max()), CLEAR))
 
 
 def _real(value: torch.Tensor) -> torch.Tensor:
@@ -199,15 +205,20 @@ def _special_difference(
     return None
 
 
-def _worse_than_eager(
+def _times_allowed_error(
     e: torch.Tensor, c: torch.Tensor, ref: torch.Tensor, dtype: torch.dtype
 ) -> torch.Tensor:
-    """Return where the compiled error exceeds what eager's error and the format allow."""
+    """Return each error as a multiple of what eager's error and the format allow.
+
+    It is infinite where nothing is known about the allowed error.
+    """
     finite = torch.isfinite(ref) & torch.isfinite(e)
+    error = (c - ref).abs()
     if not bool(finite.any()):
-        return torch.ones_like(e, dtype=torch.bool)
+        return torch.full_like(e, torch.inf)
     scale = float(ref[finite].abs().max())
     own = float((e - ref)[finite].abs().max())
     factor = EAGER_ERRORS + (dtype in (torch.bfloat16, torch.float16))
     allowed = max(factor * own, ULPS * torch.finfo(dtype).eps * scale)
-    return ~((c - ref).abs() <= allowed)
+    times = torch.where(error == 0.0, 0.0, error / allowed)
+    return times.nan_to_num(nan=torch.inf, posinf=torch.inf)

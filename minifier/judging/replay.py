@@ -24,7 +24,7 @@ from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature, r
 from tcdebug.minifier.cases.source import load
 from tcdebug.minifier.judging.compare import Difference, Referee, first_difference
 from tcdebug.minifier.judging.draws import drawn_since, with_equal_draws
-from tcdebug.minifier.judging.further_calls import can_be_repeated, results_of_calls
+from tcdebug.minifier.judging.further_calls import NumberedCall, calls_of, can_be_repeated
 from tcdebug.minifier.judging.kernels import EndlessKernels, finish_kernels
 from tcdebug.minifier.judging.layout import layout_difference
 from tcdebug.minifier.judging.own_draws import SEEDS, difference_of_draws
@@ -192,12 +192,12 @@ def judge(
 
             own_draws = drew and not target.draws_as_eager
             if own_draws and referee is not None and can_be_repeated(case):
-                results = [call(seed) for seed in SEEDS]
+                calls = [NumberedCall(k, call(seed)) for k, seed in enumerate(SEEDS, 1)]
             # copies of results do not share memory as the results do
             elif referee not in (None, Referee.LAYOUT) and can_be_repeated(case):
-                results = results_of_calls(call, Results.copied, Results.tensors)
+                calls = calls_of(call, Results.copied, Results.tensors)
             else:
-                results = [call()]
+                calls = [NumberedCall(1, call())]
             if extra is not None and at.compiles:
                 found = extra(case, module, compiled, lambda: at.compiles)
     except Exception as error:
@@ -210,10 +210,10 @@ def judge(
     if at.phase == "capture":
         return Outcome(Kind.INVALID, at.phase, message="Dynamo found nothing to compile in it")
     if referee is not None and own_draws:
-        runs = [eager, *(run(module, case, seed=seed) for seed in SEEDS[1 : len(results)])]
-        found = compare_draws(runs, results, referee)
+        runs = [eager, *(run(module, case, seed=seed) for seed in SEEDS[1 : len(calls)])]
+        found = compare_draws(runs, [c.results for c in calls], referee)
     elif referee is not None:
-        found = _compare_all(case, module, eager, results, referee)
+        found = _compare_all(case, module, eager, calls, referee)
     return replace(found, drew=drew)
 
 
@@ -231,14 +231,14 @@ def _compare_all(
     case: Case,
     module: torch.nn.Module,
     eager: Results,
-    calls: Sequence[Results],
+    calls: Sequence[NumberedCall[Results]],
     referee: Referee,
 ) -> Outcome:
     """Compare the results of several calls with eager's. The first that differ decide."""
-    for number, actual in enumerate(calls, 1):
-        found = compare(case, module, eager, actual, referee)
+    for call in calls:
+        found = compare(case, module, eager, call.results, referee)
         if found.failed or found.kind is Kind.INVALID:
-            later = f", in call {number}" if number > 1 else ""
+            later = f", in call {call.number}" if call.number > 1 else ""
             return replace(found, message=f"{found.message}{later}")
     return found
 
@@ -293,7 +293,8 @@ def compare_draws(
 
 def _wrong_outcome(phase: str, difference: Difference) -> Outcome:
     signature = f"{phase} | wrong {difference.what}"
-    return Outcome(Kind.WRONG, phase, signature, f"{difference.where}: {difference.detail}")
+    message = f"{difference.where}: {difference.detail}"
+    return Outcome(Kind.WRONG, phase, signature, message, times=difference.times)
 
 
 def _same_bits(eager: Results, actual: Results) -> bool:

@@ -84,6 +84,27 @@ def _fill_free_memory(device: int) -> None:
     torch.cuda.synchronize(device)
     torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info(device)
-    sizes = [min(MOST_BYTES, free // SHARE), *[SMALL_BYTES] * SMALL_BLOCKS]
+    new = [min(MOST_BYTES, free // SHARE), *[SMALL_BYTES] * SMALL_BLOCKS]
+    sizes = [*_free_parts(device), *new]
     for block in [torch.empty(size, dtype=torch.uint8, device=device) for size in sizes]:
         block.fill_(BYTE)
+
+
+def _free_parts(device: int) -> list[int]:
+    """Return the sizes of the free parts of blocks in use, the largest first.
+
+    Torch puts a tensor into the smallest free part that is large enough, so tensors of these sizes
+    take all of them.
+    """
+    if torch.cuda.get_allocator_backend() != "native":
+        return []
+    stream = torch.cuda.current_stream(device).cuda_stream
+    parts = [
+        block["size"]
+        for segment in torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call] # not annotated
+        if (segment["device"], segment["stream"]) == (device, stream)
+        and tuple(segment.get("segment_pool_id", (0, 0))) == (0, 0)
+        for block in segment["blocks"]
+        if block["state"] == "inactive"
+    ]
+    return sorted(parts, reverse=True)

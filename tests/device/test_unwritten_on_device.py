@@ -21,6 +21,15 @@ def test_memory_that_a_gpu_has_freed_is_filled(size: int) -> None:
         assert torch.empty(size, device="cuda").eq(FILLED).all()
 
 
+def test_the_free_parts_of_a_block_in_use_are_filled() -> None:
+    held = [torch.zeros(64, device="cuda") for _ in range(5)]
+    del held[1], held[2]
+    with filled_memory():
+        taken = [torch.empty(64, device="cuda") for _ in range(64)]
+        assert all(tensor.eq(FILLED).all() for tensor in taken)
+    assert all(tensor.eq(0).all() for tensor in held)
+
+
 def test_memory_that_forward_freed_is_filled_before_backward() -> None:
     phases: list[str] = []
     report = filling_before_backward(filled_memory, phases.append)

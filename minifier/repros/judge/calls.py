@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch._dynamo import compiled_autograd
 
 SEED, FURTHER_SEEDS = 1234, (1235, 1236)
+FURTHER_CALLS, FURTHER_SECONDS = 9, 2.0
+"""After this time there are no more further calls, if there were at least so many."""
+
+
+def further_calls(most: int) -> Iterator[None]:
+    """Yield before each call after the first: at most `most`, and fewer if they take long."""
+    ends = time.monotonic() + FURTHER_SECONDS
+    for number in range(most):
+        if number >= FURTHER_CALLS and time.monotonic() > ends:
+            return
+        yield
 
 
 def run(
@@ -31,6 +43,16 @@ def run(
         results["backward"] = list(torch.autograd.grad(roots, wanted, given, allow_unused=True))
         synchronize()
     return results
+
+
+def widened(values: Sequence[Any]) -> list[Any]:
+    """Return values in which tensors of floats are float64."""
+    return [
+        v.detach().double().requires_grad_(v.requires_grad)
+        if torch.is_tensor(v) and v.is_floating_point()
+        else v
+        for v in values
+    ]
 
 
 def leave_compiled_autograd() -> None:

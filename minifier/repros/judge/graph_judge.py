@@ -21,7 +21,13 @@ from typing import Any
 import torch
 
 from tcdebug.minifier.judging.unwritten import Memory, filling_before_backward, memory_for_calls
-from tcdebug.minifier.repros.judge.calls import FURTHER_SEEDS, leave_compiled_autograd, run
+from tcdebug.minifier.repros.judge.calls import (
+    FURTHER_SEEDS,
+    further_calls,
+    leave_compiled_autograd,
+    run,
+    widened,
+)
 from tcdebug.minifier.repros.judge.child_report import ChildReport
 from tcdebug.minifier.repros.judge.comparison import Layout, Results, compare
 from tcdebug.minifier.repros.judge.exceptions import exception_result
@@ -57,7 +63,7 @@ class GraphJudge:
     runs: int = 1
     """The number of runs that must pass before the script says that it does not fail."""
     calls: int = 1
-    """How often the compiled graph is called."""
+    """The maximum of calls of the compiled graph."""
     dynamic: Sequence[tuple[int, int]] = ()
     """The dynamic dimensions, as pairs of input and dimension."""
     off: Sequence[str] = ()
@@ -191,11 +197,12 @@ class GraphJudge:
                 ours = [run(module, self.inputs(), to_parent.phase, s) for s in FURTHER_SEEDS]
                 theirs = [run(compiled, self.inputs(), to_parent.phase, s) for s in FURTHER_SEEDS]
                 what = what or self.own_draws([eager, *ours], [actual, *theirs])
-            for _ in range(self.calls - 1):  # results on a GPU may change from call to call
+            for _ in further_calls(self.calls - 1):  # results on a GPU may change from call to call
+                if what:
+                    break
                 with memory():
                     again = run(compiled, self.inputs(), phase)
-                compared = compare(eager, again, exact, self.layout, values=self.own_draws is None)
-                what = what or compared
+                what = compare(eager, again, exact, self.layout, values=self.own_draws is None)
         return {"kind": "wrong", "what": what} if what else {"kind": "ok"}
 
     def _warm_up(self) -> None:
@@ -214,12 +221,7 @@ class GraphJudge:
             return None
         if "wide" in signature(self.inputs).parameters:  # inputs share memory
             return self.inputs(wide=lambda m: m.double() if m.is_floating_point() else m)
-        return [
-            v.detach().double().requires_grad_(v.requires_grad)
-            if torch.is_tensor(v) and v.is_floating_point()
-            else v
-            for v in self.inputs()
-        ]
+        return widened(self.inputs())
 
     def _with_added(self) -> contextlib.AbstractContextManager[object]:
         if not self.added:

@@ -204,8 +204,16 @@ def test_a_smaller_case_must_be_as_clearly_slow() -> None:
     assert slow(4.0).still_shown_by(slow(2.0))
     assert not slow(4.0).still_shown_by(slow(1.9))
     assert not slow(4.0).still_shown_by(Outcome(Kind.OK, times=9.0))
-    wrong = Outcome(Kind.WRONG, "forward", "forward | wrong value")
-    assert wrong.still_shown_by(wrong)
+
+
+def test_a_smaller_case_must_not_differ_by_little_more_than_rounding() -> None:
+    def wrong(times: float) -> Outcome:
+        return Outcome(Kind.WRONG, "forward", "forward | wrong value", times=times)
+
+    assert wrong(100.0).still_shown_by(wrong(10.0))
+    assert not wrong(100.0).still_shown_by(wrong(9.9))
+    assert wrong(1.2).still_shown_by(wrong(1.1))
+    assert wrong(1.2).still_shown_by(wrong(100.0))
 
 
 @pytest.mark.parametrize(

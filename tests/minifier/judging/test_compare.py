@@ -346,3 +346,28 @@ def test_nan_is_wrong_only_where_eager_has_a_number() -> None:
     assert found(floats(1.0, INF), floats(5.0, NAN)) is None
     assert found(torch.ones(2), torch.ones(3)) is None
     assert first_difference([3], [4], None, "output", Referee.NAN) is None
+
+
+@pytest.mark.parametrize(
+    ("dtype", "compiled", "times"),
+    [
+        (torch.float32, 1.00022, 2.0),  # 2.2e-4, of which 1.1e-4 is allowed
+        (torch.float32, 2.0, 100.0),
+        (torch.bfloat16, 1.25, 14.7),
+        (torch.int64, 2.0, 100.0),
+    ],
+)
+def test_an_error_has_a_multiple_of_the_allowed_one(
+    dtype: torch.dtype, compiled: float, times: float
+) -> None:
+    eager = torch.tensor([1.0, 0.0], dtype=dtype)
+    found = difference(eager, torch.tensor([compiled, 0.0], dtype=dtype), None, "x")
+    assert found is not None
+    assert found.times == pytest.approx(times, rel=1e-2)
+
+
+def test_an_error_is_a_multiple_of_what_float64_allows_if_that_is_more() -> None:
+    eager, exact = torch.tensor([1.0, 2.0]), torch.tensor([1.1, 2.0], dtype=torch.float64)
+    found = difference(eager, torch.tensor([1.7, 2.0]), exact, "x")
+    assert found is not None
+    assert found.times == pytest.approx(2.0, rel=1e-3)  # 0.6 from float64, 0.1 in eager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from captured import captured
 
-from tcdebug.minifier.judging.further_calls import can_be_repeated, results_of_calls
+from tcdebug.minifier.judging.further_calls import NumberedCall, calls_of, can_be_repeated
 from tcdebug.minifier.judging.replay import Results
 
 
@@ -20,7 +20,7 @@ def test_without_a_gpu_there_is_one_call() -> None:
         calls.append(results(1.0))
         return calls[-1]
 
-    assert results_of_calls(call, Results.copied, Results.tensors) == calls
+    assert calls_of(call, Results.copied, Results.tensors) == [NumberedCall(1, calls[0])]
     assert len(calls) == 1
 
 

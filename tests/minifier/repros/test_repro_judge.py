@@ -14,6 +14,7 @@ from property_settings import property_settings
 from repro_scripts import EAGER, WRONG, namespace_of
 
 from tcdebug.minifier.judging.compare import difference
+from tcdebug.minifier.repros.judge.calls import further_calls
 from tcdebug.minifier.repros.repro import Repro, write
 
 PROPERTY = property_settings(150)
@@ -67,3 +68,8 @@ def test_the_script_judges_odd_values_as_the_minifier_does(
 ) -> None:
     found = difference(eager, actual, None, "")
     assert script["difference"](eager, actual, None) == (found.what if found else None)
+
+
+@pytest.mark.parametrize("most", [0, 9, 99])
+def test_cheap_calls_are_repeated_as_often_as_a_repro_says(most: int) -> None:
+    assert len(list(further_calls(most))) == most
