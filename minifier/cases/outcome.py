@@ -76,6 +76,8 @@ class Outcome:
     """Whether results that pass differ from those of eager in some bits."""
     drew: bool = field(default=False, compare=False)
     """Whether the graph draws random numbers."""
+    output: int | None = field(default=None, compare=False)
+    """The position of the result that is wrong; None if something else is."""
 
     @property
     def failed(self) -> bool:

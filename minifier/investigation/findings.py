@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Generic
 
@@ -47,6 +47,27 @@ class FailureFindings(Generic[CandidateType]):
     """The confidence that no pass on which a verdict rests was luck."""
     confirmed: bool = False
     """Whether the whole subject passes without the faults found, and each of them is needed."""
+
+    def suspicion_holds(self, oracle: Oracle[CandidateType], log: EventLog) -> bool:
+        """Wait until a failure that was suspected to be a hang has used up its time limit.
+
+        Return False if the budget ends first. Raises NoHang.
+        """
+        suspected = self.found.outcome
+        if not suspected.silenced:
+            return True
+        hang = oracle.await_suspect()
+        if hang is None:
+            self.notes.append(
+                f"{suspected.message}: whether it ends was not known when the budget was used up"
+            )
+            return False
+        log.emit(hang.event)
+        self.found = replace(self.found, outcome=hang)
+        for branch in self.branches:
+            if branch.failure.silenced and branch.failure.same_bug(hang):
+                branch.failure = replace(branch.failure, message=hang.message)
+        return True
 
     def attempt(self, what: str, step: Callable[[], None], log: EventLog) -> None:
         """Run a step. An exception ends the step, not the investigation.

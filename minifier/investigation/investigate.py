@@ -10,6 +10,7 @@ from typing import Generic
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import Fallback
+from tcdebug.compiler.events.search_events import MinifyStep
 from tcdebug.compiler.gate.gate import Decision
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.autograd_units import find_autograd_units
@@ -74,28 +75,9 @@ class Investigation(Generic[CandidateType]):
         self.save(self._report("budget"))
         for number, branch in enumerate(self.findings.branches, 1):
             in_budget = self._documenting.document(branch, number) and in_budget
-        return self._report(self._status(self._suspicion_holds() and in_budget))
-
-    def _suspicion_holds(self) -> bool:
-        """Wait until a failure that was suspected to be a hang has used up its time limit.
-
-        Return False if the budget ends first. Raises NoHang.
-        """
-        suspected = self.findings.found.outcome
-        if not suspected.silenced:
-            return True
-        hang = self.oracle.await_suspect()
-        if hang is None:
-            self.findings.notes.append(
-                f"{suspected.message}: whether it ends was not known when the budget was used up"
-            )
-            return False
-        self.log.emit(hang.event)
-        self.findings.found = replace(self.findings.found, outcome=hang)
-        for branch in self.findings.branches:
-            if branch.failure.silenced and branch.failure.same_bug(hang):
-                branch.failure = replace(branch.failure, message=hang.message)
-        return True
+        return self._report(
+            self._status(self.findings.suspicion_holds(self.oracle, self.log) and in_budget)
+        )
 
     @property
     def _slow_to_fail(self) -> bool:
@@ -213,6 +195,10 @@ class Investigation(Generic[CandidateType]):
 
             return fails
 
+        self._attempt(
+            "the search for the first wrong value",
+            lambda: self._start_at_first_wrong(branch, interesting(ask)),
+        )
         reducer = self.subject.reducer(branch.best, self.log)
         if reducer is None:
             return
@@ -220,6 +206,20 @@ class Investigation(Generic[CandidateType]):
             reduce_ahead(reducer, ask, self.oracle, interesting)
         finally:
             branch.best = reducer.best
+
+    def _start_at_first_wrong(
+        self, branch: Branch[CandidateType], fails: Interesting[CandidateType]
+    ) -> None:
+        """Start from the operator that computes the first wrong value, if it fails alone."""
+        returned = self.subject.returned_values(branch.best, branch.failure)
+        if returned is None:
+            return
+        wrong = self.oracle.ask(returned.case, branch.base, "all values as results").output
+        part = None if wrong is None else returned.part(wrong)
+        if part is not None and fails(part, "first wrong value"):
+            sizes = branch.best.size, part.size
+            self.log.emit(MinifyStep("first_wrong_value", *sizes, "nodes"))
+            branch.best = part
 
     def _bisect(self, branch: Branch[CandidateType]) -> None:
         """Find the unit at fault in the small candidate, and the other units it needs."""

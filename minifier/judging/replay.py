@@ -294,7 +294,9 @@ def compare_draws(
 def _wrong_outcome(phase: str, difference: Difference) -> Outcome:
     signature = f"{phase} | wrong {difference.what}"
     message = f"{difference.where}: {difference.detail}"
-    return Outcome(Kind.WRONG, phase, signature, message, times=difference.times)
+    what, _, position = difference.where.partition(" ")
+    output = int(position) if what == "output" and position.isdigit() else None
+    return Outcome(Kind.WRONG, phase, signature, message, times=difference.times, output=output)
 
 
 def _same_bits(eager: Results, actual: Results) -> bool:

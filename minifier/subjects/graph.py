@@ -37,6 +37,7 @@ from tcdebug.minifier.processes.fork import Fork, fork, fork_past_handlers
 from tcdebug.minifier.processes.imports import ImportsOfChildren
 from tcdebug.minifier.processes.interpreters import Interpreters
 from tcdebug.minifier.processes.process import Child, Ended, Limits, finished
+from tcdebug.minifier.reduction.first_wrong import ReturnedValues, returned_values
 from tcdebug.minifier.reduction.reducer import Reducer
 from tcdebug.minifier.repros import repro
 from tcdebug.minifier.repros.candidate import Candidates
@@ -54,6 +55,8 @@ LEAST_SECONDS = 5.0
 LEAST_OF_OTHERS = 15.0
 """The same for other compilers. A first run that crashed did not build all kernels."""
 AUTOTUNE_CACHE = "autotune_local_cache"
+VALUES = ("default", "eager", "fp64", "nan")
+"""Oracles that compare values alone."""
 COLD = 3.0
 """A repro script may take this many times as long as a warm candidate."""
 COLD_SECONDS = 60.0
@@ -236,6 +239,15 @@ class GraphSubject:
     def reducer(self, candidate: Case, log: EventLog) -> Reducer:
         """Return a reducer for the graph."""
         return Reducer(candidate, log)
+
+    def returned_values(self, candidate: Case, failure: Outcome) -> ReturnedValues | None:
+        """Return the graph that returns all its values, if a wrong value of forward was compared.
+
+        Gradients of values that are not results do not leave a compiled graph.
+        """
+        own_draws = failure.drew and not self.target.draws_as_eager
+        compared = failure.output is not None and self.criteria.oracle in VALUES
+        return returned_values(candidate) if compared and not own_draws else None
 
     def find_layer(
         self, asked: Searchable, base: Toggles, failure: Outcome, confidence: float

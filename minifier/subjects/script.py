@@ -180,6 +180,9 @@ class ScriptSubject:
     def reducer(self, candidate: WholeScript, log: EventLog) -> None:
         """Return None: nothing makes a script smaller."""
 
+    def returned_values(self, candidate: WholeScript, failure: Outcome) -> None:
+        """Return None: the values of a script are not compared."""
+
     def find_layer(
         self, asked: Searchable, base: Toggles, failure: Outcome, confidence: float
     ) -> LayerFinding:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, Protocol
+from typing import Generic, Protocol, TypeVar
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
@@ -49,6 +49,22 @@ class WrittenRepro:
     """Whether the next form is tried if this one does not pass with the culprit off."""
 
 
+Returned = TypeVar("Returned", covariant=True)
+
+
+class AllValues(Protocol[Returned]):
+    """A candidate that returns all its values, and what may fail alone if one of them is wrong."""
+
+    @property
+    def case(self) -> Returned:
+        """The candidate that returns all its values."""
+        ...
+
+    def part(self, wrong: int) -> Returned | None:
+        """Return what may fail alone if the result at this position is wrong first."""
+        ...
+
+
 class Subject(Runner[CandidateType], Protocol[CandidateType]):
     """Something that fails: a captured graph or a whole script."""
 
@@ -69,6 +85,12 @@ class Subject(Runner[CandidateType], Protocol[CandidateType]):
 
     def reducer(self, candidate: CandidateType, log: EventLog) -> Reducing[CandidateType] | None:
         """Return what makes a candidate smaller; None if nothing can."""
+        ...
+
+    def returned_values(
+        self, candidate: CandidateType, failure: Outcome
+    ) -> AllValues[CandidateType] | None:
+        """Return the candidate that returns all its values; None if that would say nothing."""
         ...
 
     def find_layer(
