@@ -23,9 +23,11 @@ from tcdebug.minifier.reduction.script.statements import (
     UnwrapBlocks,
 )
 from tcdebug.minifier.reduction.script.surroundings import DropProgramArguments, StandAlone
+from tcdebug.minifier.reduction.script.tables import DropEntries, LookUpEntries
 from tcdebug.minifier.reduction.script.values import (
     DropArguments,
     HoistOperands,
+    InlineAttributes,
     InlineNames,
     ObservedLiterals,
     ShrinkNumbers,
@@ -98,6 +100,7 @@ class ScriptReducer(ReductionLoop[ScriptText]):
 
         reductions = Reductions(
             coarse=(
+                DropEntries(),
                 KeepNeeded(),
                 ObservedLiterals(seen),
                 InlineFunctions(),
@@ -111,11 +114,13 @@ class ScriptReducer(ReductionLoop[ScriptText]):
                 DropProgramArguments(),
                 DropDecorations(),
                 DropArguments(),
+                LookUpEntries(),
                 ShrinkNumbers(1, together=True),
                 ShrinkNumbers(2, together=True),
                 HoistOperands(),
                 ShrinkNumbers(1, together=False),
                 InlineNames(),
+                InlineAttributes(),
             ),
             measure=measure,
             skeleton=skeleton,

@@ -13,6 +13,7 @@ from tcdebug.minifier.reduction.script.rewriting import (
     expressions,
     statements,
 )
+from tcdebug.minifier.reduction.script.tables import entries
 
 TOLERANCES = frozenset({"rtol", "atol", "tol", "eps", "equal_nan"})
 """Arguments that set a tolerance. Without them, rounding would count as a failure."""
@@ -64,20 +65,14 @@ class DropArguments(SyntaxReduction):
             elif isinstance(node, ast.Call):
                 found += [Rewrite.of(k) for k in node.keywords if k.arg not in TOLERANCES]
                 found += [Rewrite.of(argument) for argument in node.args[::-1]]
-            elif isinstance(node, ast.List | ast.Tuple) and isinstance(node.ctx, ast.Load):
-                found += [Rewrite.of(element) for element in node.elts[::-1]]
-            elif isinstance(node, ast.Dict):
-                found += list(_without_entries(node))
+            elif isinstance(node, ast.Dict | ast.Set) or (
+                isinstance(node, ast.List | ast.Tuple) and isinstance(node.ctx, ast.Load)
+            ):
+                parts = [*entries(node)][::-1]
+                found += [Rewrite(tuple((part, ()) for part in entry)) for entry in parts]
             elif isinstance(node, ast.Import | ast.ImportFrom) and len(node.names) > 1:
                 found += [Rewrite.of(alias) for alias in node.names]
         return found
-
-
-def _without_entries(node: ast.Dict) -> Iterator[Rewrite]:
-    for place in range(len(node.keys)):
-        keys = [*node.keys[:place], *node.keys[place + 1 :]]
-        values = [*node.values[:place], *node.values[place + 1 :]]
-        yield Rewrite.of(node, ast.Dict(keys, values))
 
 
 class HoistOperands(SyntaxReduction):
@@ -187,6 +182,26 @@ class InlineNames(SyntaxReduction):
             length = line.col_offset + len(ast.unparse(line)) + len(ast.unparse(statement.value))
             if length <= LONGEST:
                 found.append(Rewrite(((statement, ()), (use, (statement.value,)))))
+        return found
+
+
+class InlineAttributes(SyntaxReduction):
+    """Replaces the only read of an attribute by its value, if it is stored once."""
+
+    name = "inline_attributes"
+
+    def rewrites(self, tree: ast.Module) -> list[Rewrite]:
+        """Return one edit for each attribute."""
+        nodes = [n for n in ast.walk(tree) if isinstance(n, ast.Attribute)]
+        stored = Counter(n.attr for n in nodes if not isinstance(n.ctx, ast.Load))
+        reads = {n.attr: n for n in nodes if isinstance(n.ctx, ast.Load)}
+        read = Counter(n.attr for n in nodes if isinstance(n.ctx, ast.Load))
+        found = []
+        for statement in statements(tree):
+            match statement:
+                case ast.Assign(targets=[ast.Attribute(attr=attr)], value=value):
+                    if stored[attr] == read[attr] == 1:
+                        found.append(Rewrite(((statement, ()), (reads[attr], (value,)))))
         return found
 
 

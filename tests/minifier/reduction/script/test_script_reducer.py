@@ -21,6 +21,7 @@ from tcdebug.minifier.reduction.script.observing import instrumented
 from tcdebug.minifier.reduction.script.rewriting import undefined
 from tcdebug.minifier.reduction.script.script_reducer import ScriptReducer
 from tcdebug.minifier.reduction.script.statements import KeepNeeded, UnwrapBlocks
+from tcdebug.minifier.reduction.script.tables import DropEntries, LookUpEntries
 from tcdebug.minifier.reduction.script.values import DropArguments, InlineNames, ObservedLiterals
 
 
@@ -269,3 +270,67 @@ def test_a_script_shrinks_to_what_the_predicate_needs() -> None:
     assert small.size == 4
     assert len(runs) < 120
     assert reducer.accepted[0] == start
+
+
+def test_entries_of_a_table_of_functions_go_independently_of_one_another() -> None:
+    given = script("def f(): pass\ndef g(): pass\nT = {'f': f, 'g': (g, 1), 'n': 2}\nL = [f, 3, g]")
+    edits = DropEntries().edits(given)
+    assert len(edits) == 5, "two of T, g inside its entry, and two of L"
+    some = DropEntries().apply(given, [edits[0], edits[3]])
+    assert some is not None
+    assert some.text.splitlines()[-2:] == ["T = {'g': (g, 1), 'n': 2}", "L = [3, g]"]
+
+
+@pytest.mark.parametrize(
+    ("text", "looked_up"),
+    [
+        ("T = {'f': f, 'g': g}\nT['g'](1)", ["T = {'f': f, 'g': g}\ng(1)"]),
+        ("T = {'f': f}\nT = {}\nT['f'](1)", []),
+        ("x = next(iter([7, 8]))", ["x = 7"]),
+        ("k, f = next(iter({'a': g}.items()))", ["k, f = ('a', g)"]),
+        ("i, f = next(enumerate((g, h)))", ["i, f = (0, g)"]),
+        ("k, f = ('a', g)\nf(k, k)", ["f = g\nf(k, k)", "k = 'a'\ng(k, k)"]),
+        ("f = {**T}['a']", []),
+    ],
+)
+def test_a_look_up_in_a_table_becomes_its_entry(text: str, looked_up: list[str]) -> None:
+    given = script(text)
+    done = [LookUpEntries().apply(given, [edit]) for edit in LookUpEntries().edits(given)]
+    assert [d.text for d in done if d] == looked_up
+
+
+FUNCTIONS = "\n".join(f"def f{k}(x):\n    return x * {k}" for k in range(4))
+TABLES = {
+    "dict": "for n, f in {'a': f0, 'b': f1, 'c': bad, 'd': f2}.items():\n    print(n, f(3))",
+    "list": "T = [f0, f1, bad]\nfor k, f in enumerate(T):\n    print(k, f(k))",
+    "tuples": "T = {'a': (f0, 1), 'c': (bad, 2)}\nfor n in T:\n    f, x = T[n]\n    f(x)",
+    "lambdas": "T = {'a': lambda x: f0(x), 'c': lambda x: bad(x)}\nfor n in T:\n    T[n](1)",
+    "attributes": """
+class Model:
+    def __init__(self, scale):
+        self.layer, self.scale = bad, scale
+        self.head = bad
+    def __call__(self, x):
+        return self.head(f3(x)) * self.scale
+print(Model(2)(3))""",
+}
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_what_a_table_or_an_object_holds_goes_with_it(table: str) -> None:
+    runs = []
+
+    def interesting(version: ScriptText, purpose: str) -> bool:
+        calls: list[int] = []
+        runs.append(purpose)
+        try:
+            exec(version.text, {"fault": calls.append, "print": len})
+        except Exception:
+            return False
+        return bool(calls)
+
+    text = f"{FUNCTIONS}\ndef bad(x):\n    fault(x)\n    return x\n{table}"
+    reducer = ScriptReducer(script(text), {}, EventLog(None))
+    assert "fault" in reducer.run(interesting).text
+    assert reducer.best.size <= 3
+    assert len(runs) < 160
