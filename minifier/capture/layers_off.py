@@ -35,6 +35,7 @@ from tcdebug.minifier.capture.exports import (
 )
 from tcdebug.minifier.capture.float64_graphs import in_float64
 from tcdebug.minifier.capture.identity import compile_is_identity
+from tcdebug.minifier.capture.rounding_noise import with_noise
 from tcdebug.minifier.cases.layer_names import (
     CACHES,
     CUDAGRAPHS,
@@ -42,6 +43,7 @@ from tcdebug.minifier.cases.layer_names import (
     EXPORT,
     GUARDS,
     PRECISION,
+    ROUNDING,
     STAND_INS,
     WRAPPER,
 )
@@ -71,14 +73,15 @@ def layers_off(toggles: Toggles, log: EventLog) -> Iterator[None]:
             stack.enter_context(packages_replaced(stand_in, log))
         if (entered := _in_place_of_entries(toggles)) is not None:
             stack.enter_context(entries_replaced(entered, log))
-        if _in_eager(toggles) or PRECISION in toggles.off or stand_ins:
+        if _in_eager(toggles) or _rounded_otherwise(toggles) or stand_ins:
             stack.enter_context(settings_ignored(log))
         if _in_eager(toggles):
             stack.enter_context(compile_is_identity(log, wrapped=WRAPPER not in toggles.off))
             stack.enter_context(aot_stopped_at(EAGER, log))
             stack.enter_context(tracers_noticed(log))
-        elif PRECISION in toggles.off:
-            stack.enter_context(compile_patched(lambda backend: in_float64, log))
+        elif (rounded := _rounded_otherwise(toggles)) is not None:
+            stack.enter_context(compile_patched(lambda backend: rounded, log))
+            stack.enter_context(aot_stopped_at(EAGER, log))
         elif stand_ins:
             stack.enter_context(compile_patched(lambda backend: stand_ins[0], log))
             stack.enter_context(aot_stopped_at(stand_ins[0], log))
@@ -102,11 +105,18 @@ def _in_eager(toggles: Toggles) -> bool:
     return DYNAMO in toggles.off or WRAPPER in toggles.off
 
 
+def _rounded_otherwise(toggles: Toggles) -> Callable[..., Any] | None:
+    """Return the backend that runs graphs in eager but rounds otherwise; None if none is asked."""
+    if PRECISION in toggles.off:
+        return in_float64
+    return with_noise if ROUNDING in toggles.off else None
+
+
 def _in_place_of_packages(toggles: Toggles) -> StandIn | None:
     """Return what runs in place of what AOTInductor packages; None if it packages as usual."""
     if _in_eager(toggles) or EXPORT in toggles.off:
         return in_eager
-    backend = rung(toggles)
+    backend = _rounded_otherwise(toggles) or rung(toggles)
     return compiled_by(backend) if backend else None
 
 
@@ -114,6 +124,8 @@ def _in_place_of_entries(toggles: Toggles) -> EntryStandIn | None:
     """Return what runs in place of graphs given directly to inductor; None if it compiles them."""
     if _in_eager(toggles):
         return as_it_is
+    if (rounded := _rounded_otherwise(toggles)) is not None:
+        return entry_compiled_by(rounded)
     stand_ins = [backend for layer, backend in STAND_INS.items() if layer in toggles.off]
     return entry_compiled_by(stand_ins[0]) if stand_ins else None
 

@@ -37,6 +37,8 @@ AOTINDUCTOR_BACKEND = "aotinductor"
 
 PRECISION = "layer.precision"
 """The precision of graphs. With it switched off, they run in eager, in float64, and round once."""
+ROUNDING = "layer.rounding"
+"""How operators round. With it switched off, graphs run in eager, with noise in what they round."""
 
 PROGRAM_PASSES = "user"
 """All gated passes of the program, wherever they run; a prefix of their units."""

@@ -131,7 +131,7 @@ class Outcome:
         return PHASES.index(self.phase) < PHASES.index(other.phase)
 
 
-NUMBER = re.compile(r"0x[0-9a-fA-F]+|\b\d+(\.\d+)?(e[+-]?\d+)?\b")
+NUMBER = re.compile(r"0x[0-9a-fA-F]+|((?<=[\s(\[=,:])-)?\b\d+(\.\d*)?(e[+-]?\d+)?(?!\w)")
 PATH = re.compile(r"(/[\w.+-]+)+/?")
 NAME = re.compile(r"\b([A-Za-z_]+?)_\d+\b")
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|\u2018[^\u2019]*\u2019")

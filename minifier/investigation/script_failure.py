@@ -14,13 +14,13 @@ import msgspec
 from tcdebug.compiler.events.schema import Fallback
 from tcdebug.minifier.bisection.layers import LayerFinding
 from tcdebug.minifier.cases.layer_names import (
+    AOTINDUCTOR,
     AUTOGRAD,
     BACKEND,
     CACHE,
     DECOMPOSITIONS,
     DYNAMO,
     GUARDS,
-    PRECISION,
     PROGRAM_PASSES,
     SCRIPT,
     STAND_INS,
@@ -55,6 +55,8 @@ START_SECONDS = 30.0
 """A repro of a hang may take this much longer than a run that is forked: it imports torch."""
 HAS_UNITS = (AUTOGRAD, DECOMPOSITIONS, BACKEND, PROGRAM_PASSES)
 """Layers that contain units, so that a search for the unit says more."""
+ROUNDS = (AUTOGRAD, DECOMPOSITIONS, BACKEND, GUARDS[BACKEND], AOTINDUCTOR)
+"""Layers that may round otherwise than eager without a fault."""
 
 EAGER_RERUNS, EAGER_RERUNS_IN_DOUBT = 1, 3
 """How often a script runs in eager again if its repro confirms the layer, and if it does not."""
@@ -111,18 +113,20 @@ class ScriptFailure:
     def checked_for_rounding(self) -> ScriptFailure:
         """Return this failure, and whether the script rejects correctly rounded results.
 
-        The script runs for this only if all graphs passed alone, some with a rounding difference.
+        The script runs for this only if it raises, and if a graph differs from eager in its
+        rounding or was not judged alone.
         """
-        known = self.finding.settled and self.finding.layer in (DECOMPOSITIONS, BACKEND)
-        if not known or not self.runs.only_rounded():
+        possible = not self.finding.settled or self.finding.layer in ROUNDS
+        raised = self.failure.kind is Kind.EXCEPTION
+        if not (possible and raised and self.runs.may_round()):
             return self
         try:
-            rounding = self.search.rejects_rounding()
+            shown = self.search.rejects_rounding()
         except BudgetUsed:
             return replace(self, in_budget=False)
-        notes = (evidence(PRECISION), *self.finding.notes) if rounding else self.finding.notes
+        notes = (evidence(shown), *self.finding.notes) if shown else self.finding.notes
         finding = replace(self.finding, runs=self.search.runs, notes=notes)
-        return replace(self, finding=finding, rounding=rounding)
+        return replace(self, finding=finding, rounding=bool(shown))
 
     @property
     def in_dynamo(self) -> bool:

@@ -25,6 +25,7 @@ from tcdebug.minifier.cases.layer_names import (
     ORDER,
     PRECISION,
     PROGRAM_PASSES,
+    ROUNDING,
     SCRIPT,
     STAND_INS,
     WRAPPER,
@@ -66,8 +67,12 @@ EVIDENCE = {
     ),
     CUDAGRAPHS: "CUDA graphs: it passes if every kernel is launched",
     PRECISION: (
-        "no graph alone is wrong, and the script also fails in eager if its graphs compute in "
-        "float64 and round once: it rejects correctly rounded results"
+        "the script also fails in eager if its graphs compute in float64 and round once: it "
+        "rejects correctly rounded results"
+    ),
+    ROUNDING: (
+        "the script also fails in eager if each operator rounds slightly differently: it rejects "
+        "correctly rounded results"
     ),
     CACHE: "the compile caches together: it passes with all of them off",
 }
@@ -96,6 +101,7 @@ RUNS = {
     CUDAGRAPHS: "without CUDA graphs",
     PROGRAM_PASSES: "without its gated passes",
     PRECISION: "in eager with its graphs in float64",
+    ROUNDING: "in eager with noise in what its graphs round",
     EXPORT: "with nothing exported",
     AOTINDUCTOR: "with torch.compile in place of AOTInductor",
     CACHE: "with all caches off",
@@ -183,10 +189,13 @@ class LayerSearch:
             return self._with_guards(layer, lowest)
         return self._settled(layer)
 
-    def rejects_rounding(self) -> bool:
-        """Return whether the script fails in the same way with correctly rounded results."""
-        self._run((PRECISION,))
-        return self._same(PRECISION)
+    def rejects_rounding(self) -> str:
+        """Return how correctly rounded results fail in the same way; empty if they pass."""
+        for layer in (PRECISION, ROUNDING):
+            self._run((layer,))
+            if self._same(layer):
+                return layer
+        return ""
 
     def so_far(self) -> ScriptLayer:
         """Return what the runs so far show, after the budget ended the search."""

@@ -148,15 +148,15 @@ class ScriptRuns:
         eager = self.logs[(DYNAMO,)].read_text(errors="replace")
         return may_count_compiles(eager, Path(self.job.script).read_text(errors="replace"))
 
-    def only_rounded(self) -> bool:
-        """Return whether all graphs passed alone, some with a rounding difference."""
-        rounded = False
+    def may_round(self) -> bool:
+        """Return whether a graph passed with a rounding difference, or was not judged alone."""
         for file in Path(self.job.run_dir).glob("events*.jsonl"):
             for record in decoded(file.read_bytes().splitlines(), dict[str, Any]):
+                if record["event"] == GraphRounded.kind:
+                    return True
                 if record["event"] == Fallback.kind and NOT_ALONE in record["data"]["what"]:
-                    return False
-                rounded |= record["event"] == GraphRounded.kind
-        return rounded
+                    return True
+        return False
 
     def traced(self, questions: tuple[Off, ...], root: Path) -> list[Path]:
         """Run the questions again with torch's trace, each with a run folder of its own in `root`.

@@ -248,14 +248,26 @@ def set_up(then):
         def package(program, *args, **kwargs):
             if not called_by_user(sys._getframe(1)):
                 return packaging(program, *args, **kwargs)
-            for _ in ("as torch.compile compiles it", "as AOTInductor does"):
+            for backend in ways(packaging, program, *args, **kwargs):
                 if len(seen) == GRAPH:
+                    CALL["backend"] = CALL["backend"] or backend
                     restore()
                     then()
                     raise Reached
                 seen.append(program)
             return packaging(program, *args, **kwargs)
         return package
+
+    def ways(packaging, *args, **kwargs):  # as torch.compile compiles it, and as AOTInductor does
+        import functools
+        import inspect
+        from tcdebug.minifier.targets.aotinductor import aotinductor
+        from tcdebug.minifier.targets.entries import compile_fx
+        given = inspect.signature(packaging).bind(*args, **kwargs).arguments
+        settings = dict(given.get("inductor_configs") or given.get("options") or {{}})
+        shared = {{n: v for n, v in settings.items() if not n.startswith("aot_inductor.")}}
+        yield functools.partial(compile_fx, options=shared)
+        yield functools.partial(aotinductor, options=settings)
 
     def called_by_user(frame):  # rather than by torch, which compiles `scan` and others itself
         torch_folder = os.path.dirname(torch.__file__) + os.sep

@@ -336,7 +336,7 @@ class GraphSubject:
         """Return the hang limit of a repro. A fresh process is slower than a warm one."""
         if facts.failure.kind is not Kind.HANG:
             return SECONDS
-        packages = self.target.call()["backend"] == AOTINDUCTOR_BACKEND
+        packages = self.target.name == AOTINDUCTOR_BACKEND
         cold = PACKAGING_SECONDS if packages else COLD_SECONDS
         if facts.failure.endless:
             return cold

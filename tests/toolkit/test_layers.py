@@ -92,6 +92,13 @@ assert torch.equal(result, f(x)), "the bits differ"
 """
 
 
+FLOAT64_TOO_STRICT = (
+    TOO_STRICT.replace("return lambda", "last = 1 + 2**-52\n    return lambda")
+    .replace("out.float() for", "out * last for")
+    .replace("linspace(-3, 3, 64)", "linspace(-3, 3, 64, dtype=torch.float64)")
+)
+
+
 AT_TIMES = """
 import os
 marker = os.path.join(os.path.dirname(os.path.abspath(__file__)), "in eager")
@@ -115,10 +122,11 @@ def test_a_script_that_fails_at_times_in_eager_too_has_no_layer(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("text", [TOO_STRICT, FLOAT64_TOO_STRICT])
 def test_a_script_that_rejects_correct_rounding_has_no_culprit(
-    tcdebug: Command, script: Script
+    tcdebug: Command, script: Script, text: str
 ) -> None:
-    done = tcdebug("bisect", "--json", *AS_IT_IS, script(TOO_STRICT))
+    done = tcdebug("bisect", "--json", *AS_IT_IS, script(text))
     report = done.json
     assert (done.status, report["status"], report["confirmed"]) == (1, "unconfirmed", False)
     assert report["culprits"] == []

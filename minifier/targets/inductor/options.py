@@ -30,13 +30,28 @@ OTHER = Patch(
 PATCHES = (OTHER,)
 
 
+OUTPUT_PATH = "aot_inductor.output_path"
+AHEAD = frozenset(
+    {
+        OUTPUT_PATH,
+        "aot_inductor.package",
+        "aot_inductor.serialized_in_spec",
+        "aot_inductor.serialized_out_spec",
+        "cpp_wrapper",
+        "fx_wrapper",
+    }
+)
+"""Options that torch adds where AOTInductor compiles. Without them, it makes no package."""
+
+
 def allowed_options(gate: Gate, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a script that the gate allows."""
+    """Return the options of a script that the gate allows, and those that AOTInductor needs."""
+    # random numbers must match eager, or every result that depends on them looks wrong
+    kept = {"fallback_random"} | (AHEAD if OUTPUT_PATH in options else set())
     return {
         name: value
         for name, value in options.items()
-        # random numbers must match eager, or every result that depends on them looks wrong
-        if name == "fallback_random" or gate.allows(f"option.{name}", repr(value)[:80])
+        if name in kept or gate.allows(f"option.{name}", repr(value)[:80])
     }
 
 

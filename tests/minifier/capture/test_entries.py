@@ -89,7 +89,7 @@ def test_a_compile_of_torch_itself_is_left_alone() -> None:
     assert seen == []
 
 
-@pytest.mark.parametrize("layer", ["layer.dynamo", "layer.autograd", "layer.backend"])
+@pytest.mark.parametrize("layer", ["layer.dynamo", "layer.backend", "layer.rounding"])
 def test_layers_of_an_entry_are_off(layer: str) -> None:
     graph = fx.symbolic_trace(lambda x: x.sin())
     with layers_off(Toggles.parse([layer]), SILENT):

@@ -28,6 +28,8 @@ from tcdebug.minifier.cases.outcome import (
     [
         ("size 3 and size 14", "size # and size #"),
         ("got 1.5e-07, wanted 2.25", "got #, wanted #"),
+        ("tensor(1.) tensor(-2.) [-0.5, -3]", "tensor(#) tensor(#) [#, #]"),
+        ("3-4 of x-1", "#-# of x-#"),
         ("object at 0x7f3a4c00de10", "object at #"),
         ("no such file: /home/me/a-b/c.cpp", "no such file: <path>"),
         ("no entry for 'aten.tanh' in \"table\"", "no entry for <name> in <name>"),

@@ -80,43 +80,44 @@ def test_the_layer_is_the_one_without_which_it_passes(layer: str, failing: tuple
     assert (finding.layer, finding.settled) == (layer, True)
 
 
-def test_one_run_distinguishes_a_script_that_rejects_correct_rounding_from_a_fault() -> None:
-    asked: list[Off] = []
+def test_a_script_rejects_rounding_if_it_fails_alike_in_float64_or_with_noise() -> None:
+    def search(*endings: Outcome) -> str:
+        left = iter(endings)
 
-    def search(ending: Outcome) -> LayerSearch:
         def ask(questions: tuple[Off, ...]) -> Runs:
-            asked.extend(questions)
-            return dict.fromkeys(questions, ending)
+            return {question: next(left) for question in questions}
 
-        return LayerSearch(ask, FAILS, {(): FAILS})
+        shown = LayerSearch(ask, FAILS, {(): FAILS}).rejects_rounding()
+        assert next(left, None) is None, "the first run that fails is the last"
+        return shown
 
-    assert search(FAILS).rejects_rounding()
-    assert not search(PASSES).rejects_rounding()
-    assert not search(OTHER).rejects_rounding(), "another failure says nothing about this one"
-    assert asked == [("layer.precision",)] * 3
+    assert search(FAILS) == "layer.precision"
+    assert search(PASSES, FAILS) == "layer.rounding"
+    assert search(PASSES, PASSES) == ""
+    assert search(OTHER, OTHER) == "", "another failure says nothing about this one"
 
 
-def rounded(folder: Path, *events: Event) -> bool:
+def may_round(folder: Path, *events: Event) -> bool:
     log = EventLog(folder)
     for event in events:
         log.emit(event)
     job = Job("search", "script.py", [], str(folder))
-    return ScriptRuns(job, log, 60.0, time.monotonic() + 60.0).only_rounded()
+    return ScriptRuns(job, log, 60.0, time.monotonic() + 60.0).may_round()
 
 
-def test_rounding_explains_a_failure_only_if_every_graph_was_judged_and_one_was_rounded(
+def test_rounding_explains_nothing_if_every_graph_was_judged_and_none_was_rounded(
     tmp_path: Path,
 ) -> None:
     seen, part = GraphRounded(0, 0), Fallback("graph 1 is judged only as a part of the script", "")
     other = Fallback("--off fuse.none", "no step has this name")
+    in_child = Fallback("graphs of worker are not judged", "")
     folders = [tmp_path / str(number) for number in range(4)]
     for folder in folders:
         folder.mkdir()
-    assert not rounded(folders[0])
-    assert rounded(folders[1], seen, other)
-    assert not rounded(folders[2], seen, part)
-    in_child = Fallback("graphs of worker are not judged", "")
-    assert not rounded(folders[3], in_child, seen)
+    assert not may_round(folders[0], other)
+    assert may_round(folders[1], other, seen)
+    assert may_round(folders[2], part)
+    assert may_round(folders[3], in_child)
 
 
 def test_the_run_in_eager_of_a_script_that_hangs_needs_no_other_run_beside_it(

@@ -52,6 +52,21 @@ with torch._dynamo.compiled_autograd._enable(torch.compile(backend=backend, full
     x.tan().sum().backward()
 raise AssertionError("past the failing graph")
 """
+PACKAGED = """
+import torch
+
+
+def takes_tanh_for_sin(graph):
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.tanh.default):
+        node.target = torch.ops.aten.sin.default
+
+
+with torch.no_grad():
+    program = torch.export.export(torch.nn.Tanh(), (torch.ones(3),))
+    passes = {"post_grad_custom_post_pass": takes_tanh_for_sin, "aot_inductor.package": True}
+    torch._inductor.aoti_compile_and_package(program, inductor_configs=passes)
+raise AssertionError("past the failing graph")
+"""
 LIMITED = (
     SCRIPT.replace("import sys\n", "import os\nimport signal\nimport sys\nimport tempfile\n", 1)
     .replace("v + STEP", "v + STEP * (bool(os.getcwd()) and not signal.getitimer(0)[0])")
@@ -122,6 +137,17 @@ def test_a_script_provides_its_backend_inside_a_backward_pass_that_it_compiles(
     script.write_text(IN_BACKWARD)
     setup = script_setup(Script(str(script), ("1.0",)), 1, tmp_path)
     case = captured(lambda x: x.tan(), torch.ones(3, requires_grad=True))
+    write(case, Repro(WRONG, {"backend": None}, setup=setup), tmp_path / "repro.py")
+    assert main_of(tmp_path / "repro.py", monkeypatch) == 1
+
+
+def test_a_script_provides_the_passes_with_which_it_packages_a_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "model.py"
+    script.write_text(PACKAGED)
+    setup = script_setup(Script(str(script)), 0, tmp_path)
+    case = captured(torch.tanh, torch.ones(3))
     write(case, Repro(WRONG, {"backend": None}, setup=setup), tmp_path / "repro.py")
     assert main_of(tmp_path / "repro.py", monkeypatch) == 1
 

@@ -243,6 +243,14 @@ def test_a_registered_pass_is_asked_about_by_its_place_and_name() -> None:
         assert len(called) == 2
 
 
+def test_what_aotinductor_needs_for_a_package_is_no_option_of_the_script() -> None:
+    needed = {"aot_inductor.output_path": "x", "aot_inductor.package": True, "cpp_wrapper": True}
+    given = {**needed, "max_fusion_size": 8}
+    with inductor.switched(Toggles.parse(["all"]), EventLog(None)) as gate:
+        assert inductor.allowed_options(gate, given) == needed
+        assert inductor.allowed_options(gate, {"cpp_wrapper": True}) == {}
+
+
 @torch.library.custom_op("tests_of_inductor::twice", mutates_args=())
 def twice(x: torch.Tensor) -> torch.Tensor:
     return x * 2
