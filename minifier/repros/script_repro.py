@@ -12,7 +12,7 @@ from tcdebug.minifier.cases import environment
 from tcdebug.minifier.cases.outcome import PLAIN, Kind, Outcome, RaisedAt
 from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job
 from tcdebug.minifier.repros.last_words import NUMBERS, WORDS
-from tcdebug.minifier.repros.script_setup import found_text
+from tcdebug.minifier.repros.script_setup import INPUT, found_text, keeps_input
 
 SECONDS = 600.0
 """The time that a repro gives its script if the failure is not a hang, in seconds."""
@@ -46,7 +46,8 @@ def write_repro(
 
     It runs `processes` processes one after another with the same caches. They import from `folder`
     or else from the script's folder, and run in `working` or else in the working folder of this
-    process. A script beside the repro is not copied. If the outcome is a hang, a process that takes
+    process. A script beside the repro is not copied. Each reads what we read as standard input, if
+    that is a file. If the outcome is a hang, a process that takes
     longer than the outcome's seconds counts as a hang.
     """
     script = Path(job.script).resolve()
@@ -69,6 +70,7 @@ def write_repro(
         folder=repr(str(folder or script.parent)),
         working=repr(str(working or Path.cwd())),
         processes=processes,
+        input=repr(INPUT if keeps_input(path.parent) else ""),
         expected=_expected(outcome),
         patterns=repr([(pattern.pattern, other) for pattern, other in PLAIN]),
         numbers=repr([(pattern.pattern, other) for pattern, other in NUMBERS]),

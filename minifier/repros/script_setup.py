@@ -77,9 +77,7 @@ def script_setup(
         place = f"\n    os.environ.update({rank.variables})  # it was {rank}"
     elif "RANK" in os.environ:
         place = f"\n    os.environ.update({ALONE})  # it was one of several ranks"
-    if not script.imported and input_is_file():
-        with input_again() as given:
-            (folder / INPUT).write_bytes(given.read())
+    if not script.imported and keeps_input(folder):
         place += f"\n    os.dup2(os.open(os.path.join(os.path.dirname(COPY), {INPUT!r}), 0), 0)"
     path = Path(script.path).resolve()
     copy = folder / "repro_script.py"
@@ -99,6 +97,15 @@ def script_setup(
         if rank
         else "",
     )
+
+
+def keeps_input(folder: Path) -> bool:
+    """Put our standard input beside a repro if it is a file, and return whether it is one."""
+    if not input_is_file():
+        return False
+    with input_again() as given:
+        (folder / INPUT).write_bytes(given.read())
+    return True
 
 
 def fake_group_setup(rank: Rank) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from pathlib import Path
 
 import pytest
@@ -234,6 +235,27 @@ def test_a_repro_counts_a_script_as_a_hang_after_the_time_that_it_was_given(tmp_
     hang = Outcome(Kind.HANG, "script", "script | hang", "no end after 0.5 s", seconds=0.5)
     write_repro(job, hang, [], path)
     assert verify(path).status == 1
+
+
+@pytest.mark.usefixtures("warm")
+def test_the_repro_of_a_script_gives_it_the_file_that_was_its_input(tmp_path: Path) -> None:
+    script, sizes = tmp_path / "reads.py", tmp_path / "sizes"
+    script.write_text("import sys\nraise ValueError(' '.join(sys.stdin.read().split()))\n")
+    sizes.write_text("size\nof\nit\n")
+    (tmp_path / "out").mkdir()
+    path = tmp_path / "out" / "repro.py"
+    outcome = Outcome(Kind.EXCEPTION, "script", "script | ValueError", "ValueError: size of it")
+    ours = os.dup(0)
+    with sizes.open() as given:
+        os.dup2(given.fileno(), 0)
+        try:
+            write_repro(Job("search", str(script), [], str(tmp_path)), outcome, [], path)
+        finally:
+            os.dup2(ours, 0)
+            os.close(ours)
+    sizes.unlink()
+    assert verify(path).status == 1
+    assert path.with_name("repro_input").read_text() == "size\nof\nit\n"
 
 
 SECOND_PROCESS = """
