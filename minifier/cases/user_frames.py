@@ -15,6 +15,13 @@ FRAME = re.compile(
     re.MULTILINE,
 )
 TRACEBACK = "Traceback (most recent call last):"
+LIMIT = re.compile(
+    r"hit config\.\w+_limit \((?P<times>\d+)\)\n"
+    r".*?function: '(?P<function>[^']+)' \((?P<place>[^\n]+)\)\n"
+    r".*?last reason: \S+: (?P<guard>[^\n]+?)(?:  +#[^\n]*)?$",
+    re.MULTILINE,
+)
+"""The warning with which Dynamo stops compiling a function."""
 OF_THE_USER = "from user code:\n"
 """The text that Dynamo writes before the stack of the program it was capturing."""
 
@@ -58,6 +65,18 @@ def stack_of_user(text: str) -> str:
     """Return the stack of the program that Dynamo printed last; empty if there is none."""
     _, found, rest = text.rpartition(OF_THE_USER)
     return rest.partition("\n\n")[0] if found else ""
+
+
+def guard_at_limit(text: str) -> str:
+    """Say which function Dynamo no longer compiles, and the guard that failed last; or nothing."""
+    reached = list(LIMIT.finditer(text))
+    if not reached:
+        return ""
+    found = reached[-1]
+    return (
+        f"{found['function']} ({found['place']}) had been compiled {found['times']} times; "
+        f"the guard that failed last is {found['guard']}"
+    )
 
 
 def innermost_line(trace: str) -> str:

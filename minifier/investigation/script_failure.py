@@ -27,7 +27,7 @@ from tcdebug.minifier.cases.layer_names import (
     WRAPPER,
 )
 from tcdebug.minifier.cases.outcome import Kind, Outcome
-from tcdebug.minifier.cases.user_frames import lines_of_error
+from tcdebug.minifier.cases.user_frames import guard_at_limit, lines_of_error
 from tcdebug.minifier.investigation.cache_entries import STAGES, wrong_entries
 from tcdebug.minifier.investigation.eager_report import eager_report
 from tcdebug.minifier.investigation.report import (
@@ -38,6 +38,7 @@ from tcdebug.minifier.investigation.report import (
     ReportedRung,
 )
 from tcdebug.minifier.investigation.script_layers import (
+    RECOMPILED,
     LayerSearch,
     Off,
     ScriptLayer,
@@ -210,7 +211,7 @@ class ScriptFailure:
             flaky = self._failing_in_eager(EAGER_RERUNS)
             failing, passing = ending()
         self.runs.log.emit(failing.event(path))
-        notes = [*self._wrong_entries(), *self.finding.notes]
+        notes = [*self._wrong_entries(), *self._limit_reached(), *self.finding.notes]
         late = failing.late or (passing is not None and passing.late)
         if late:
             notes.append("the budget was used up while the repro ran")
@@ -282,6 +283,13 @@ class ScriptFailure:
         except BudgetUsed:
             return ["the budget was used up before the wrong entry was searched for"]
         return wrong_entries(used, unused, self.finding.layer)
+
+    def _limit_reached(self) -> list[str]:
+        """Name the guard because of which Dynamo had to compile a function too often."""
+        if not RECOMPILED.search(self.failure.message):
+            return []
+        said = guard_at_limit(self.runs.logs[()].read_text(errors="replace"))
+        return [said] if said else []
 
     def write_repro(self) -> Path:
         """Write the repro to the run folder."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+
 import torch
 
-from tcdebug.minifier.cases.user_frames import innermost_line, lines_of_error
+from tcdebug.minifier.cases.user_frames import guard_at_limit, innermost_line, lines_of_error
 
 ERROR = f"""torch._dynamo.exc.Unsupported: Failed to trace builtin operator
 
@@ -52,6 +54,31 @@ def test_an_error_of_the_installed_torch_names_the_line() -> None:
         assert line.endswith("in step: torch._dynamo.graph_break()")
     else:
         raise AssertionError("torch captures what it did not")
+
+
+def test_the_guard_because_of_which_a_function_is_compiled_again_is_named() -> None:
+    warnings: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: warnings.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("torch._dynamo.convert_frame")
+    given = {"name": ""}
+
+    def named(x: torch.Tensor) -> torch.Tensor:
+        return x * len(given["name"])  # the log shows this line
+
+    step = torch.compile(named, backend="eager")
+    logger.addHandler(handler)
+    try:
+        with torch._dynamo.config.patch(recompile_limit=2):
+            for given["name"] in ("a", "bb", "ccc"):
+                step(torch.ones(2))
+    finally:
+        logger.removeHandler(handler)
+    said = guard_at_limit("\n".join(warnings))
+    assert said.startswith("named (")
+    assert "had been compiled 2 times; the guard that failed last is " in said
+    assert said.endswith("['name'] == 'bb'")
+    assert guard_at_limit("nothing of the kind") == ""
 
 
 def test_lines_of_packages_whose_names_begin_like_torch_are_the_users() -> None:
