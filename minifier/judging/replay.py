@@ -29,7 +29,13 @@ from tcdebug.minifier.judging.kernels import EndlessKernels, finish_kernels
 from tcdebug.minifier.judging.layout import layout_difference
 from tcdebug.minifier.judging.own_draws import SEEDS, difference_of_draws
 from tcdebug.minifier.judging.untimed_guards import untimed_guards
-from tcdebug.minifier.judging.unwritten import Memory, filling_before_backward, memory_for_calls
+from tcdebug.minifier.judging.unwritten import (
+    Memory,
+    filling_before_backward,
+    memory_for_calls,
+    overlook,
+    undefined,
+)
 from tcdebug.minifier.targets import Target
 from tcdebug.minifier.targets.drawing import calls_drawing
 
@@ -49,6 +55,11 @@ class Results:
     gradients: list[Any]
     inputs: list[Any]
 
+    def part(self, what: str) -> list[Any]:
+        """Return the values of a part, by its name in PARTS."""
+        values: list[Any] = getattr(self, f"{what}s")
+        return values
+
     def tensors(self) -> list[torch.Tensor]:
         """Return all tensors among them."""
         values = (*self.outputs, *self.gradients, *self.inputs)
@@ -62,6 +73,9 @@ class Results:
 
         with torch.no_grad():
             return Results(copies(self.outputs), copies(self.gradients), copies(self.inputs))
+
+
+Ignore = Callable[[Results], None]
 
 
 class GraphInputs(Protocol):
@@ -175,7 +189,7 @@ def judge(
         eager = run(module, case)
         eager_seconds = time.monotonic() - began
         drew = drawn_since(SEED) or calls_drawing(case.module)
-        memory = _memory(case, filename, eager) if referee else contextlib.nullcontext
+        memory, ignore = _memory(case, filename, eager, referee)
     except Exception as error:
         return Outcome(Kind.INVALID, "eager", message=f"{type(error).__name__}: {error}")
     at = Progress(notify)
@@ -213,18 +227,34 @@ def judge(
         runs = [eager, *(run(module, case, seed=seed) for seed in SEEDS[1 : len(calls)])]
         found = compare_draws(runs, [c.results for c in calls], referee)
     elif referee is not None:
-        found = _compare_all(case, module, eager, calls, referee)
+        found = _compare_all(case, module, eager, calls, referee, ignore)
     return replace(found, drew=drew)
 
 
-def _memory(case: Case, filename: str, eager: Results) -> Memory:
-    """Return what surrounds a compiled call; see `unwritten.memory_for_calls`."""
+def _memory(
+    case: Case, filename: str, eager: Results, referee: Referee | None
+) -> tuple[Memory, Ignore]:
+    """Return what surrounds a compiled call, and what hides results that nothing has written.
+
+    See `unwritten.memory_for_calls` and `unwritten.overlook`.
+    """
+    elements: dict[str, list[torch.Tensor | None]] = {}
 
     def same_in_eager() -> bool:
         again = run(load(case, filename), case)
-        return _wrong(eager, again, None, Referee.EAGER) is None
+        if _wrong(eager, again, None, Referee.EAGER) is None:
+            return True
+        for _, what in PARTS:
+            elements[what] = undefined(eager.part(what), again.part(what))
+        return False
 
-    return memory_for_calls(same_in_eager)
+    def ignore(results: Results) -> None:
+        for what, where in elements.items():
+            overlook(where, results.part(what))
+
+    memory = memory_for_calls(same_in_eager) if referee else contextlib.nullcontext
+    ignore(eager)
+    return memory, ignore
 
 
 def _compare_all(
@@ -233,10 +263,11 @@ def _compare_all(
     eager: Results,
     calls: Sequence[NumberedCall[Results]],
     referee: Referee,
+    ignore: Ignore,
 ) -> Outcome:
     """Compare the results of several calls with eager's. The first that differ decide."""
     for call in calls:
-        found = compare(case, module, eager, call.results, referee)
+        found = compare(case, module, eager, call.results, referee, ignore)
         if found.failed or found.kind is Kind.INVALID:
             later = f", in call {call.number}" if call.number > 1 else ""
             return replace(found, message=f"{found.message}{later}")
@@ -262,12 +293,18 @@ def compare(
     eager: Results,
     actual: Results,
     referee: Referee = Referee.DEFAULT,
+    ignore: Ignore = lambda results: None,
 ) -> Outcome:
-    """Compare two runs. Forward comes first, because a wrong forward makes backward wrong too."""
+    """Compare two runs. Forward comes first, because a wrong forward makes backward wrong too.
+
+    `ignore` hides what does not count in a run other than eager's.
+    """
+    ignore(actual)
     found = _wrong(eager, actual, None, referee) if referee is not Referee.FP64 else None
     if referee is Referee.FP64 or (found is not None and referee in REFERENCED):
         reference = _reference(case, module)
         if reference is not None:
+            ignore(reference)
             found = _wrong(eager, actual, reference, referee)
         elif referee is Referee.FP64:
             return Outcome(Kind.INVALID, "eager", message="there is no float64 run to compare with")

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 
@@ -55,6 +56,35 @@ def memory_for_calls(same_in_eager: Callable[[], bool]) -> Memory:
         except Exception:
             defined = False
     return filled_memory if defined else contextlib.nullcontext
+
+
+def undefined(eager: Sequence[Any], again: Sequence[Any]) -> list[torch.Tensor | None]:
+    """Return for each result of eager which elements depend on memory that nothing has written.
+
+    They differ if eager runs `again` in filled memory. None stands for a result without such ones.
+    """
+    return [_differing(first, second) for first, second in zip(eager, again, strict=False)]
+
+
+def overlook(elements: Sequence[torch.Tensor | None], results: Sequence[Any]) -> None:
+    """Set the undefined elements of results to zero, so that only the others are compared."""
+    for where, result in zip(elements, results, strict=False):
+        if where is None or not isinstance(result, torch.Tensor) or result.shape != where.shape:
+            continue
+        with contextlib.suppress(RuntimeError), torch.inference_mode():  # strides may be 0
+            result.masked_fill_(where, 0)
+
+
+def _differing(first: Any, second: Any) -> torch.Tensor | None:
+    tensors = isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor)
+    if not tensors or first.layout != torch.strided or first.is_quantized:
+        return None
+    if first.shape != second.shape or first.dtype != second.dtype:
+        return None
+    if first.dtype.itemsize == 1:  # floats of 8 bits have no comparison
+        first, second = first.view(torch.uint8), second.view(torch.uint8)
+    differs = (first != second) & ~(first.isnan() & second.isnan())
+    return differs if differs.any() else None
 
 
 def fill_memory_of_gpus() -> None:

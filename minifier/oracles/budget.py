@@ -26,12 +26,17 @@ class Budget:
 
 @dataclass
 class Spending:
-    """What a search has used of its budget. The oracles of one search share it."""
+    """What a search has used of its budget, and how slow its runs are.
+
+    The oracles of one search share it.
+    """
 
     budget: Budget
     reruns: int = 0
     reserved: float = 0.0
     """Wall seconds that are kept for later steps."""
+    longest_silence: float = 0.0
+    """The longest time for which a run that ended showed no sign of progress, in seconds."""
     _began: float = field(default_factory=time.monotonic)
 
     @property

@@ -23,7 +23,7 @@ from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.judging.endings import BEFORE, HANG
 from tcdebug.minifier.oracles.answers import Answers
 from tcdebug.minifier.oracles.budget import BudgetUsed, Spending
-from tcdebug.minifier.oracles.hang_limit import SUSPICIOUS, Duration, HangLimit
+from tcdebug.minifier.oracles.hang_limit import AS_SLOW, SUSPICIOUS, Duration, HangLimit
 from tcdebug.minifier.oracles.other_failures import OtherFailures
 from tcdebug.minifier.oracles.question import CandidateType, Question
 from tcdebug.minifier.oracles.runner import Runner
@@ -89,7 +89,8 @@ class Oracle(Generic[CandidateType]):
         """Return the outcome of a first run. If the run is suspected to hang, do not wait for it.
 
         The suspect goes on to its time limit while the search for the cause has begun. If it ends
-        earlier, the method of this oracle that is waiting raises NoHang. Raises BudgetUsed.
+        earlier, the method of this oracle that is waiting raises NoHang. Later first runs of this
+        search may then be silent for three times as long. Raises BudgetUsed.
         """
         question = Question(candidate, toggles, purpose)
         key = self.key(question)
@@ -99,7 +100,8 @@ class Oracle(Generic[CandidateType]):
             raise BudgetUsed
         while (child := self._runs.child_of(key)) is not None:
             self._collect(POLL)
-            if child.silence > SUSPICIOUS and child.phase not in BEFORE:
+            silence = max(SUSPICIOUS, AS_SLOW * self.spending.longest_silence)
+            if child.silence > silence and child.phase not in BEFORE:
                 suspected = self.runner.outcome(child, child.so_far())
                 if suspected is not None and self.criteria.counts(suspected):
                     self._runs.set_aside(child)
@@ -290,6 +292,7 @@ class Oracle(Generic[CandidateType]):
                 continue  # whoever needs the answer starts another run
             if not ended.timed_out:
                 self._hang_limit.loosen(Duration.of(ended))
+                self.spending.longest_silence = max(self.spending.longest_silence, ended.silence)
             known = self._known(run.key)
             tally = Tally(outcome) if known is None else known.plus(outcome, self.failure)
             self.contradicted |= tally.contradictory

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from tcdebug.minifier.judging.unwritten import Memory, memory_for_calls, overlook, undefined
+
 Results = Mapping[str, list[Any]]
 Layout = Callable[[list[Any], list[Any]], str | None]
 TOLERANCES = {
@@ -15,6 +17,32 @@ TOLERANCES = {
     torch.bfloat16: (1.6e-2, 1e-3),
     torch.float16: (2e-3, 1e-4),
 }
+
+
+def memory_for(
+    eager: Results, run_again: Callable[[], Results]
+) -> tuple[Memory, Callable[[Results], Results]]:
+    """Return what surrounds a compiled call, and what hides results that nothing has written.
+
+    See `unwritten.memory_for_calls` and `unwritten.overlook`.
+    """
+    elements: dict[str, list[torch.Tensor | None]] = {}
+
+    def same_in_eager() -> bool:
+        again = run_again()
+        if not compare(eager, again, None, None):
+            return True
+        elements.update({phase: undefined(eager[phase], again[phase]) for phase in eager})
+        return False
+
+    def compared(results: Results) -> Results:
+        for phase, where in elements.items():
+            overlook(where, results.get(phase, []))
+        return results
+
+    memory = memory_for_calls(same_in_eager)
+    compared(eager)
+    return memory, compared
 
 
 def compare(

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from tcdebug.minifier.judging.unwritten import Memory, filling_before_backward, memory_for_calls
+from tcdebug.minifier.judging.unwritten import Memory, filling_before_backward
 from tcdebug.minifier.repros.judge.calls import (
     FURTHER_SEEDS,
     further_calls,
@@ -29,7 +29,7 @@ from tcdebug.minifier.repros.judge.calls import (
     widened,
 )
 from tcdebug.minifier.repros.judge.child_report import ChildReport
-from tcdebug.minifier.repros.judge.comparison import Layout, Results, compare
+from tcdebug.minifier.repros.judge.comparison import Layout, Results, compare, memory_for
 from tcdebug.minifier.repros.judge.exceptions import exception_result
 
 LAYERS = {
@@ -115,11 +115,12 @@ class GraphJudge:
         module = self.graph()
         eager = run(module, self.inputs(), to_parent.phase)
         eager_seconds = time.monotonic() - began
-        memory = self._memory(eager, to_parent)
+        memory, compared = self._memory(eager, to_parent)
         exact = None
         with contextlib.suppress(Exception):  # a graph that needs its own dtypes has only eager
             wide = self._wide_inputs()
-            exact = run(self.graph().double(), wide, to_parent.phase) if wide is not None else None
+            if wide is not None:
+                exact = compared(run(self.graph().double(), wide, to_parent.phase))
         values = self.inputs()
         for k, dim in self.dynamic:
             torch._dynamo.maybe_mark_dynamic(values[k], dim)
@@ -128,19 +129,16 @@ class GraphJudge:
             self.watch(to_parent.result, eager_seconds)
         torch._dynamo.reset()
         self._report(
-            lambda: self._compiled(module, values, off, eager, exact, memory, to_parent), to_parent
+            lambda: self._compiled(module, values, off, eager, exact, memory, compared, to_parent),
+            to_parent,
         )
 
-    def _memory(self, eager: Results, to_parent: ChildReport) -> Memory:
-        """Return what surrounds a compiled call; see `unwritten.memory_for_calls`."""
+    def _memory(
+        self, eager: Results, to_parent: ChildReport
+    ) -> tuple[Memory, Callable[[Results], Results]]:
         if self.longer_than or self.speed is not None:
-            return contextlib.nullcontext
-
-        def same_in_eager() -> bool:
-            again = run(self.graph(), self.inputs(), to_parent.phase)
-            return not compare(eager, again, None, None)
-
-        return memory_for_calls(same_in_eager)
+            return contextlib.nullcontext, lambda actual: actual
+        return memory_for(eager, lambda: run(self.graph(), self.inputs(), to_parent.phase))
 
     def _report(self, judged: Callable[[], dict[str, Any]], to_parent: ChildReport) -> None:
         """Report a result, or the exception that was raised instead."""
@@ -177,6 +175,7 @@ class GraphJudge:
         eager: Results,
         exact: Results | None,
         memory: Memory,
+        compared: Callable[[Results], Results],
         to_parent: ChildReport,
     ) -> dict[str, Any]:
         """Compile and run the graph, and return the result of the comparison."""
@@ -185,7 +184,7 @@ class GraphJudge:
             compiled = torch.compile(module, **call)
             phase = filling_before_backward(memory, to_parent.phase)
             with memory():
-                actual = run(compiled, values, phase)
+                actual = compared(run(compiled, values, phase))
             if self.longer_than:
                 ended = time.process_time()
                 run(compiled, self.inputs(), to_parent.phase)
@@ -201,7 +200,7 @@ class GraphJudge:
                 if what:
                     break
                 with memory():
-                    again = run(compiled, self.inputs(), phase)
+                    again = compared(run(compiled, self.inputs(), phase))
                 what = compare(eager, again, exact, self.layout, values=self.own_draws is None)
         return {"kind": "wrong", "what": what} if what else {"kind": "ok"}
 

@@ -82,3 +82,32 @@ def test_a_program_that_writes_all_it_allocates_passes() -> None:
 
     assert outcome_of(copied, "eager").kind is Kind.OK
     assert outcome_of(copied, "tcdebug").kind is Kind.OK
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_elements_that_the_program_does_not_write_do_not_count(backend: str) -> None:
+    torch.full((64, 5), 3.0)  # its freed memory is what eager finds
+
+    def partly(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        rows = x.new_empty(64, 5)
+        rows[1:] = 1.0
+        return rows, torch.empty_like(x)
+
+    assert outcome_of(partly, backend).kind is Kind.OK
+
+
+def test_an_element_that_the_program_writes_counts_beside_others() -> None:
+    def wrong(module: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+        def call(*args: Any) -> tuple[torch.Tensor]:
+            return (torch.full((64,), 2.0),)
+
+        return call
+
+    def partly(x: torch.Tensor) -> torch.Tensor:
+        row = x.new_empty(64)
+        row[60:] = 1.0
+        return row
+
+    outcome = outcome_of(partly, wrong)
+    assert outcome.kind is Kind.WRONG
+    assert "4 of 64 out of tolerance, worst 2 instead of 1" in outcome.message
