@@ -48,6 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["TCDEBUG_CACHE_DIR"] = str(kernels)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(kernels / "inductor")
     gc.set_threshold(100_000, 50, 50)
+    config.pluginmanager.register(Collecting())
     config.add_cleanup(gc.unfreeze)  # else nanobind reports its types as leaked
 
 
@@ -62,6 +63,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(limit))
+
+
+class Collecting:
+    """Collects garbage after every 25th test, among the objects made since the last time.
+
+    Dynamo's own collections move what a test leaves into the oldest generation, which the
+    thresholds hardly ever reach. Each graph is a class below `torch.nn.Module`. Each trace patches
+    that class, which takes longer the more such classes there are: with 2500 more of them, a
+    compile takes 59 ms instead of 53.
+    """
+
+    OFTEN = 25
+
+    def __init__(self) -> None:
+        self.tests = 0
+
+    def pytest_runtest_logfinish(self) -> None:
+        self.tests += 1
+        if self.tests % self.OFTEN == 0:
+            gc.collect()
+            gc.freeze()  # what is alive is not searched again
 
 
 def pytest_sessionfinish() -> None:
