@@ -22,6 +22,7 @@ from tcdebug.minifier.targets.inductor.pass_names import NAMELESS, REQUIRED
 PASSES = ("pregrad", "decompose", "joint", "postgrad", "freezing", "pass")
 NO_KERNELS = ("lower", "fuse", "codegen")
 """Off in every compile, so that none waits for g++."""
+Programs = tuple[Callable[..., Any], ...]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -89,17 +90,19 @@ def asserts(x: torch.Tensor) -> torch.Tensor:
     return y.index_put((torch.arange(4),), y[:4] * 2, accumulate=True)
 
 
-def run(function: Callable[..., Any], program: Callable[..., Any]) -> list[torch.Tensor]:
-    """Return the results of a program, and its argument afterwards."""
-    x = torch.arange(8.0) / 8 - 0.25
+def run(function: Callable[..., Any], programs: Programs) -> list[torch.Tensor]:
+    """Return the results of programs in one graph, and their arguments afterwards."""
+
+    def together(*arguments: torch.Tensor) -> list[Any]:
+        return [program(x) for program, x in zip(programs, arguments, strict=True)]
+
+    arguments = [torch.arange(8.0) / 8 - 0.25 for _ in programs]
     torch.manual_seed(0)
-    results = torch.utils._pytree.tree_leaves(function(program)(x))
-    return [*results, x]
+    results = torch.utils._pytree.tree_leaves(function(together)(*arguments))
+    return [*results, *arguments]
 
 
-def compiled_without(
-    program: Callable[..., Any], *off: str
-) -> tuple[list[torch.Tensor], list[str]]:
+def compiled_without(programs: Programs, *off: str) -> tuple[list[torch.Tensor], list[str]]:
     """Return the results, and the units of passes that were asked about."""
     torch._dynamo.reset()
     toggles = Toggles.parse([*NO_KERNELS, *off])
@@ -107,27 +110,28 @@ def compiled_without(
         torch._inductor.config.patch(fallback_random=True),
         inductor.switched(toggles, EventLog(None)) as gate,
     ):
-        results = run(torch.compile, program)
+        results = run(torch.compile, programs)
     return results, [d.unit for d in gate.decisions if d.unit.partition(".")[0] in PASSES]
 
 
-PROGRAMS = (
-    writes_an_argument, writes_views, branches, loops, has_sizes_of_its_data, normalizes, asserts,
+TOGETHER = (
+    (writes_an_argument, writes_views, normalizes, asserts),
+    (branches,), (loops,), (has_sizes_of_its_data,),
     pytest.param(
-        draws, marks=needs_torch("2.12", "inductor changes the order of random numbers")
+        (draws,), marks=needs_torch("2.12", "inductor changes the order of random numbers")
     ),
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_a_program_compiles_without_any_one_pass_and_without_all_passes(
-    program: Callable[..., Any],
-) -> None:
-    expected = run(lambda program: program, program)
-    _, asked = compiled_without(program)
+@pytest.mark.parametrize(
+    "programs", TOGETHER, ids=["writes", "branches", "loops", "sizes", "draws"]
+)
+def test_programs_compile_without_any_one_pass_and_without_all_passes(programs: Programs) -> None:
+    expected = run(lambda function: function, programs)
+    _, asked = compiled_without(programs)
     names = {unit.partition(".")[2] for unit in asked}
     assert names.isdisjoint(REQUIRED | NAMELESS)
     for off in ("all", *dict.fromkeys(asked)):
-        results, _ = compiled_without(program, off)
+        results, _ = compiled_without(programs, off)
         for result, eager in zip(results, expected, strict=True):
             torch.testing.assert_close(result, eager, msg=f"without {off}")

@@ -109,7 +109,9 @@ def test_a_fault_inside_a_score_function_appears_only_with_the_attention_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def function(q: torch.Tensor) -> torch.Tensor:
-        return flex_attention(q, q, q, score_mod=lambda s, b, h, i, j: torch.tanh(s) + i - j)
+        return flex_attention(
+            q, q * 2, q + 1, score_mod=lambda s, b, h, i, j: torch.tanh(s) + i - j
+        )
 
     monkeypatch.setitem(lowerings, aten.tanh.default, lowerings[aten.sin.default])
     q = torch.randn(1, 2, 32, 16, generator=torch.Generator().manual_seed(0))
@@ -127,7 +129,9 @@ def test_attention_compiles_with_everything_off_outside_its_template(off: str) -
     """A template calls no ATen kernels, and allocates memory for as many threads as torch has."""
 
     def function(q: torch.Tensor) -> torch.Tensor:
-        return flex_attention(q, q, q, score_mod=lambda s, b, h, i, j: s + torch.tanh(i - j))
+        return flex_attention(
+            q, q * 2, q + 1, score_mod=lambda s, b, h, i, j: s + torch.tanh(i - j)
+        )
 
     q = torch.randn(1, 2, 32, 16, generator=torch.Generator().manual_seed(0))
     results, decisions = compiled(function, q, off)
