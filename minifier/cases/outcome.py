@@ -66,6 +66,8 @@ class Outcome:
     cpu_seconds: float = field(default=0.0, compare=False)
     times: float = field(default=0.0, compare=False)
     """The time of a slow case, or the error of a wrong value, as a multiple of the limit."""
+    call: int = field(default=1, compare=False)
+    """The number of the call whose results are wrong."""
     endless: bool = field(default=False, compare=False)
     """Whether a hang is known to be endless, whatever its time limit."""
     silence: float = field(default=0.0, compare=False)
@@ -103,11 +105,13 @@ class Outcome:
     def still_shown_by(self, smaller: Outcome) -> bool:
         """Return whether a smaller case fails in the same way and as clearly.
 
-        A slow case can shrink to one that is barely slow and fails only every other time, and a
-        wrong value to one that differs by little more than rounding. The smaller case must keep at
-        least the square root of the slowdown or of the error.
+        A slow case can shrink to one that is barely slow and fails only every other time, a wrong
+        value to one that differs by little more than rounding, and a race to one that shows in few
+        calls. The smaller case must keep at least the square root of the slowdown or of the error,
+        and must be wrong in as early a call.
         """
-        return self.same_bug(smaller) and smaller.times >= self.times**0.5
+        as_clear = smaller.times >= self.times**0.5 and smaller.call <= self.call
+        return self.same_bug(smaller) and as_clear
 
     def same_bug(self, other: Outcome) -> bool:
         """Return whether two failures count as the same bug."""

@@ -180,6 +180,9 @@ class LayerSearch:
         if not lowest:
             if BACKEND in passing:
                 return self._settled(BACKEND)
+            if DECOMPOSITIONS in passing:  # what replaces the backend fails in a way of its own
+                part = self.within_backend()
+                return part if part.layer != BACKEND else self._unsettled(passing)
             return self._unsettled(passing)
         layer = ORDER[ORDER.index(lowest) - 1]
         if layer not in passing:
@@ -217,7 +220,7 @@ class LayerSearch:
         return self._settled(layer)
 
     def within_backend(self) -> ScriptLayer:
-        """Narrow down the backend, once `find` has named it.
+        """Narrow down the backend, if all layers before it are known to be right.
 
         Return AOTInductor, a cache, reuse of code, CUDA graphs, or the backend as a whole.
         """

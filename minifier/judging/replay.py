@@ -270,7 +270,7 @@ def _compare_all(
         found = compare(case, module, eager, call.results, referee, ignore)
         if found.failed or found.kind is Kind.INVALID:
             later = f", in call {call.number}" if call.number > 1 else ""
-            return replace(found, message=f"{found.message}{later}")
+            return replace(found, message=f"{found.message}{later}", call=call.number)
     return found
 
 

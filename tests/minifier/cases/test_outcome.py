@@ -208,6 +208,15 @@ def test_a_smaller_case_must_be_as_clearly_slow() -> None:
     assert not slow(4.0).still_shown_by(Outcome(Kind.OK, times=9.0))
 
 
+def test_a_smaller_case_must_be_wrong_in_as_early_a_call() -> None:
+    def wrong(call: int) -> Outcome:
+        return Outcome(Kind.WRONG, "forward", "forward | wrong value", call=call)
+
+    assert wrong(3).still_shown_by(wrong(3))
+    assert wrong(3).still_shown_by(wrong(1))
+    assert not wrong(1).still_shown_by(wrong(2))
+
+
 def test_a_smaller_case_must_not_differ_by_little_more_than_rounding() -> None:
     def wrong(times: float) -> Outcome:
         return Outcome(Kind.WRONG, "forward", "forward | wrong value", times=times)

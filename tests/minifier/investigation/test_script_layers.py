@@ -249,6 +249,22 @@ def test_a_different_failure_in_between_settles_nothing(runs: Runs, layer: str) 
     assert any("it fails differently" in note for note in finding.notes)
 
 
+@pytest.mark.parametrize(
+    ("failing", "layer", "settled"),
+    [
+        ((CACHES,), "cudagraphs", True),
+        ((CACHES, CUDAGRAPHS), "layer.backend.guards", True),
+        ((("layer.cache.aotautograd",), BACKEND_ANEW), "layer.cache.fx_graph", True),
+        ((CACHES, BACKEND_ANEW), "layer.decompositions", False),
+    ],
+)
+def test_a_part_of_the_backend_is_found_if_what_replaces_the_backend_fails_differently(
+    failing: tuple[Off, ...], layer: str, settled: bool
+) -> None:
+    finding, _ = found({DECOMPOSED: OTHER, **dict.fromkeys(failing, FAILS)})
+    assert (finding.layer, finding.settled) == (layer, settled)
+
+
 def test_a_script_that_needs_torch_compile_to_run_still_has_a_layer() -> None:
     finding, _ = found({EAGER: OTHER, DECOMPOSED: FAILS})
     assert (finding.layer, finding.settled) == ("layer.decompositions", True)
