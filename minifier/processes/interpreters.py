@@ -1,7 +1,8 @@
 """Fresh interpreters that import torch before there is a script for them.
 
 A repro runs in its own interpreter, which spends most of its time on imports. An interpreter
-therefore starts early, in its own empty folder, and learns later what to run.
+therefore starts early, and learns later what to run. It runs each script in a fork, in an empty
+folder, so that the imports serve all forms of a repro.
 """
 
 from __future__ import annotations
@@ -9,15 +10,15 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tcdebug.minifier.processes.process import Child, Ended, Limits, finished, has_exited
+from tcdebug.minifier.processes.process import Child, Ended, Limits, has_exited, wait
 from tcdebug.minifier.processes.spawn import spawn
 
-ARGUMENTS = "arguments"
-"""The file that tells an interpreter what to run."""
+POLL = 0.02
 PROGRAM = """
 import gc, importlib, json, os, runpy, sys, time
 environment = dict(os.environ)
@@ -26,88 +27,116 @@ for name in sys.argv[2:]:
     importlib.import_module(name)
 gc.freeze()
 gc.enable()
-while not os.path.exists(sys.argv[1]):
-    time.sleep(0.02)
-with open(sys.argv[1]) as file:
+place, number, forked = sys.argv[1], 0, None
+while forked != 0:
+    number += 1
+    folder = os.path.join(place, str(number))
+    while not os.path.exists(folder + ".orders"):
+        time.sleep(0.02)
+    forked = os.fork()
+    if forked:
+        _, status, usage = os.wait4(forked, 0)
+        with open(folder + ".new", "w") as file:
+            code = os.waitstatus_to_exitcode(status)
+            json.dump([code, usage.ru_utime + usage.ru_stime], file)
+        os.replace(folder + ".new", folder + ".ended")
+with open(folder + ".orders") as file:
     sys.argv[:] = json.load(file)
+output = os.open(folder + ".output", os.O_WRONLY | os.O_CREAT)
+os.dup2(output, 1)
+os.dup2(output, 2)
+os.close(output)
+os.chdir(folder)
 os.environ.clear()  # of what imports have set
 os.environ.update(environment)
 sys.path[0] = os.getcwd()
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
-"""The program of an interpreter: import, wait for arguments, and run a script."""
+"""The program of an interpreter: import, wait for arguments, and run a script in a fork."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Interpreter:
-    """An interpreter that waits for arguments in an empty folder."""
+    """An interpreter that waits for arguments."""
 
     place: tempfile.TemporaryDirectory[str]
     child: Child
+    _number: int = 1
 
     @classmethod
     def started(cls, environment: Mapping[str, str], imports: Sequence[str]) -> Interpreter:
         """Start an interpreter. Raises OSError."""
         place = tempfile.TemporaryDirectory(prefix="tcdebug-repro-")
-        folder, path = Path(place.name, "repro"), Path(place.name, ARGUMENTS)
-        folder.mkdir()
-        command = [sys.executable, "-c", PROGRAM, str(path), *imports]
+        command = [sys.executable, "-c", PROGRAM, place.name, *imports]
         output = Path(place.name, "output")
-        child = spawn(command, environment, folder=folder, output=output, limits=Limits(0.0, None))
+        child = spawn(
+            command, environment, folder=Path(place.name), output=output, limits=Limits(0.0, None)
+        )
         return cls(place, child)
 
     @property
     def folder(self) -> Path:
-        """The folder in which the script runs."""
-        return Path(self.place.name, "repro")
+        """The empty folder in which the next script runs."""
+        folder = Path(self.place.name, str(self._number))
+        folder.mkdir(exist_ok=True)
+        return folder
 
-    def run(self, arguments: Sequence[str], seconds: float) -> Ended:
-        """Run a script in the folder to the end, with its arguments. The time limit starts now."""
-        path = Path(self.place.name, ARGUMENTS)
-        fresh = path.with_suffix(".new")
+    def run(self, arguments: Sequence[str], seconds: float) -> tuple[Ended, str]:
+        """Run a script in the folder to the end, with its arguments. Also return its output.
+
+        The time limit starts now. If it is exceeded, no further script can run.
+        """
+        folder, began = self.folder, time.monotonic()
+        self._number += 1
+        orders, status = folder.with_suffix(".orders"), folder.with_suffix(".ended")
+        fresh = folder.with_suffix(".fresh")
         fresh.write_text(json.dumps(list(arguments)))
         self.child.restart_time(Limits(seconds, None))
-        fresh.replace(path)
-        return finished(self.child)
+        fresh.replace(orders)
+        over: list[tuple[Child, Ended]] = []
+        while not over and not status.exists():
+            over = wait([self.child], POLL)
+        output = folder.with_suffix(".output")
+        text = output.read_text(errors="replace") if output.exists() else self._own_output
+        if over:
+            return over[0][1], text
+        code, cpu_seconds = json.loads(status.read_text())
+        ended = Ended(
+            None, "", code if code >= 0 else None, -min(code, 0), timed_out=False,
+            over_memory=False, pid=self.child.pid, seconds=time.monotonic() - began,
+            cpu_seconds=cpu_seconds,
+        )  # fmt: skip
+        return ended, text
 
     @property
-    def output(self) -> str:
-        """Return its output."""
+    def _own_output(self) -> str:
         return Path(self.place.name, "output").read_text(errors="replace")
 
     def end(self) -> None:
-        """End the interpreter, and remove its folder."""
+        """End the interpreter, and remove its folders."""
         self.child.end()
         self.place.cleanup()
 
 
 @dataclass
 class Interpreters:
-    """Waiting interpreters, `ready` of them, for this environment."""
+    """An interpreter for this environment, once it is started."""
 
     environment: Mapping[str, str]
     imports: Sequence[str]
-    ready: int
-    _waiting: list[Interpreter] = field(default_factory=list)
-    _taken: list[Interpreter] = field(default_factory=list)
+    _started: list[Interpreter] = field(default_factory=list)
 
     def start(self) -> None:
-        """Start interpreters until `ready` are waiting."""
-        while len(self._waiting) < self.ready:
-            self._waiting.append(Interpreter.started(self.environment, self.imports))
+        """Start an interpreter, unless one was started."""
+        if not self._started:
+            self._started.append(Interpreter.started(self.environment, self.imports))
 
-    def take(self) -> Interpreter | None:
-        """Return the one that has waited longest, or None if none waits."""
-        while self._waiting:
-            interpreter = self._waiting.pop(0)
-            self._taken.append(interpreter)
-            if not has_exited(interpreter.child.pid):  # otherwise its imports failed
-                return interpreter
-        return None
+    def ready(self) -> Interpreter | None:
+        """Return the interpreter; None if it was not started, or has ended."""
+        return next((i for i in self._started if not has_exited(i.child.pid)), None)
 
     def end(self) -> None:
-        """End all interpreters, waiting or taken."""
-        for interpreter in (*self._waiting, *self._taken):
+        """End the interpreter."""
+        for interpreter in self._started:
             interpreter.end()
-        self._waiting.clear()
-        self._taken.clear()
+        self._started.clear()

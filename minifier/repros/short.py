@@ -19,9 +19,10 @@ from tcdebug.minifier.cases.outcome import Kind, Outcome, RaisedAt, normalised
 from tcdebug.minifier.cases.source import module_source, readable_names
 from tcdebug.minifier.cases.user_frames import last_exception
 from tcdebug.minifier.judging.compare import TOLERANCE
+from tcdebug.minifier.processes.interpreters import Interpreters
 from tcdebug.minifier.repros.inputs_text import InputsText
 from tcdebug.minifier.repros.repro import Repro
-from tcdebug.minifier.repros.verify import Verified, verify
+from tcdebug.minifier.repros.verify import Verified, verify_plain
 from tcdebug.minifier.targets.entries import ENTRIES
 
 SECONDS = 120.0
@@ -63,11 +64,16 @@ compiled = gradients(torch.compile(f{arguments}))
 """
 
 
-def write_short(case: Case, content: Repro, path: Path) -> Path | None:
-    """Write the first short form that fails as the repro does, and return its path."""
+def write_short(
+    case: Case, content: Repro, path: Path, interpreters: Interpreters | None = None
+) -> Path | None:
+    """Write the first short form that fails as the repro does, and return its path.
+
+    One of `interpreters` runs it, if there is one.
+    """
     for text in short_forms(case, content):
         path.write_text(text)
-        if fails_alike(verify(path, seconds=SECONDS), content.outcome):
+        if fails_alike(verify_plain(path, SECONDS, interpreters), content.outcome):
             return path
     path.unlink(missing_ok=True)
     return None

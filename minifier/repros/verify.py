@@ -138,6 +138,12 @@ def verify(path: Path, toggles: Sequence[str] = (), seconds: float = SECONDS * 2
         return _run(path, _arguments(toggles), seconds, variables={KERNELS: str(kernels)})
 
 
+def verify_plain(path: Path, seconds: float, interpreters: Interpreters | None) -> Verified:
+    """Run a script as it is, forked by one of `interpreters` if there is one."""
+    ready = interpreters.ready() if interpreters else None
+    return _run_by(ready, path, (), seconds) if ready else verify(path, seconds=seconds)
+
+
 def verify_switched(
     path: Path,
     off: Sequence[str],
@@ -148,16 +154,16 @@ def verify_switched(
     """Run a repro script as it is, with the units `off` switched off, and under `only`.
 
     The second and third result are None if `off` or `only` is empty. If the script can, it does all
-    runs in children of one fresh process. The first process is one of `interpreters` if any is
-    waiting and the script sets no variables for torch. All runs together may take `seconds`.
+    runs in children of one fresh process. One of `interpreters`, if there is one, forks the first
+    process, unless the script sets variables for torch. All runs together may take `seconds`.
     """
     text, end = path.read_text(), time.monotonic() + seconds
 
     def first(arguments: Sequence[str]) -> Verified:
-        waiting = interpreters.take() if interpreters and NEEDS_VARIABLES not in text else None
-        if waiting is None:
+        ready = interpreters.ready() if interpreters and NEEDS_VARIABLES not in text else None
+        if ready is None:
             return _run(path, arguments, seconds)
-        return _run_by(waiting, path, arguments, seconds)
+        return _run_by(ready, path, arguments, seconds)
 
     def within(toggles: Sequence[str]) -> Verified:
         return verify(path, toggles, end - time.monotonic())
@@ -239,13 +245,9 @@ def _run(
 def _run_by(
     interpreter: Interpreter, path: Path, arguments: Sequence[str], seconds: float
 ) -> Verified:
-    """Run a script in a waiting interpreter, and end the interpreter."""
-    try:
-        _copy_with_data(path, interpreter.folder)
-        ended = interpreter.run([path.name, *arguments], seconds)
-        return _verified(ended, interpreter.output)
-    finally:
-        interpreter.end()
+    """Run a script in an interpreter that has imported torch."""
+    _copy_with_data(path, interpreter.folder)
+    return _verified(*interpreter.run([path.name, *arguments], seconds))
 
 
 def _copy_with_data(path: Path, folder: Path) -> None:

@@ -220,8 +220,6 @@ class DeviceSession(Session):
             self.threads.restore()
             ambient.enter(entered)
 
-        if self.interpreters is not None:
-            self.interpreters.ready = len(setups)
         return replace(subject, prepare=prepare, ambient=ambient, imports=self.imports)
 
     def _wake(self) -> None:

@@ -311,7 +311,7 @@ class Session:
             return None
         without_caches = WITHOUT_CACHES if backend.name == INDUCTOR else {}
         variables = {**repro_environment(), **without_caches, NVML: "1"}
-        return Interpreters(variables, IMPORTS[backend.name], ready=1)
+        return Interpreters(variables, IMPORTS[backend.name])
 
     def _oracle(self, subject: GraphSubject, jobs: int | None = None) -> Oracle[Case]:
         return Oracle(

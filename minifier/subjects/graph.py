@@ -304,7 +304,7 @@ class GraphSubject:
             return None
         for target in filter(None, (self.script_target, self.target)):
             content = replace(self, target=target)._content(facts, "", {})
-            if short := write_short(facts.candidate, content, path):
+            if short := write_short(facts.candidate, content, path, self.interpreters):
                 return short
         return None
 

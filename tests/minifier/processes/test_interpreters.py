@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 
@@ -14,30 +15,49 @@ from tcdebug.minifier.processes.interpreters import Interpreters
 from tcdebug.minifier.processes.process import has_exited
 from tcdebug.minifier.processes.tree import descendants, snapshot
 from tcdebug.minifier.repros.repro import Repro, write
-from tcdebug.minifier.repros.verify import repro_environment, verify_switched
+from tcdebug.minifier.repros.verify import repro_environment, verify_plain, verify_switched
 
 WRONG = Outcome(Kind.WRONG, "forward", "forward | wrong value", "planted")
+CRASH = "import ctypes\nctypes.string_at(0)\n"
+RAISES = "raise ValueError('planted')\n"
+HANG = "import time\nprint('waits', flush=True)\ntime.sleep(1000)\n"
 VALUE = "import sys\nprint(sys.argv, __name__)\nsys.exit({status})\n"
 
 
 @pytest.fixture
 def waiting(request: pytest.FixtureRequest) -> Interpreters:
-    interpreters = Interpreters(repro_environment(), ("torch",), 1)
+    interpreters = Interpreters(repro_environment(), ("torch",))
     interpreters.start()
     request.addfinalizer(interpreters.end)
     return interpreters
 
 
 @pytest.mark.usefixtures("warm")
-def test_a_script_runs_as_python_runs_it(waiting: Interpreters) -> None:
-    one = waiting.take()
+def test_each_script_runs_as_python_runs_it_in_an_empty_folder(waiting: Interpreters) -> None:
+    one = waiting.ready()
     assert one is not None
-    (one.folder / "script.py").write_text(VALUE.format(status=7))
-    ended = one.run(["script.py", "--off=a.b"], 100.0)
-    assert ended.returncode == 7
-    assert one.output == "['script.py', '--off=a.b'] __main__\n"
+    for status in (7, 0):
+        assert not list(one.folder.iterdir())
+        (one.folder / "script.py").write_text(VALUE.format(status=status))
+        ended, output = one.run(["script.py", "--off=a.b"], 100.0)
+        assert ended.returncode == status
+        assert output == "['script.py', '--off=a.b'] __main__\n"
+    place = Path(one.place.name)
     one.end()
-    assert not one.folder.exists()
+    assert not place.exists()
+
+
+@pytest.mark.usefixtures("warm")
+def test_a_crash_ends_a_script_alone_and_a_hang_the_interpreter(waiting: Interpreters) -> None:
+    one = waiting.ready()
+    assert one is not None
+    for text, status in ((CRASH, -signal.SIGSEGV), (RAISES, 1), (HANG, None)):
+        (one.folder / "script.py").write_text(text)
+        ended, output = one.run(["script.py"], 20.0 if status else 2.0)
+        assert ended.returncode == status
+        assert ("ValueError: planted" in output) is (text is RAISES)
+    assert waiting.ready() is None
+    assert not descendants(one.child.pid, snapshot())
 
 
 @pytest.mark.usefixtures("warm")
@@ -49,7 +69,6 @@ def test_a_repro_is_verified_by_a_waiting_interpreter(
     as_is, off, only = verify_switched(path, ["lower.aten.sin.default"], [], interpreters=waiting)
     assert (as_is.status, off and off.status, only) == (0, 0, None)
     assert "it does not fail" in as_is.output
-    assert waiting.take() is None
 
 
 @pytest.mark.usefixtures("warm")
@@ -60,26 +79,27 @@ def test_a_repro_without_a_culprit_is_verified_by_a_waiting_interpreter(
     path.write_text("import sys\nprint('imported', 'torch' in sys.modules)\nsys.exit(1)\n")
     as_is, off, only = verify_switched(path, [], [], interpreters=waiting)
     assert (as_is.status, as_is.output, off, only) == (1, "imported True\n", None, None)
-    assert waiting.take() is None
+    again = verify_plain(path, 100.0, waiting)
+    assert (again.status, again.output) == (1, "imported True\n")
 
 
 @pytest.mark.usefixtures("warm")
 def test_interpreters_without_a_script_are_ended(waiting: Interpreters) -> None:
-    one = waiting.take()
+    one = waiting.ready()
     assert one is not None
     pid = one.child.pid
     one.end()
     assert not descendants(pid, snapshot())
-    assert waiting.take() is None
+    assert waiting.ready() is None
 
 
 @pytest.mark.usefixtures("warm")
-def test_an_interpreter_that_could_not_import_is_not_taken() -> None:
-    interpreters = Interpreters(repro_environment(), ("no.such.module",), 1)
+def test_an_interpreter_that_could_not_import_is_not_ready() -> None:
+    interpreters = Interpreters(repro_environment(), ("no.such.module",))
     interpreters.start()
     time.sleep(0.1)
-    waiting = interpreters._waiting[0].child.pid
+    waiting = interpreters._started[0].child.pid
     while not has_exited(waiting):
         time.sleep(0.05)
-    assert interpreters.take() is None
+    assert interpreters.ready() is None
     interpreters.end()
