@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -68,6 +68,8 @@ class ScriptRuns:
     plain_failure: Outcome | None = None
     """How the script fails without tcdebug, if it passes with tcdebug in its process."""
     plain_output: Path = Path()
+    stopped: Callable[[], bool] = lambda: False
+    """Whether the answers are no longer wanted."""
 
     def ask(self, questions: tuple[Off, ...]) -> Mapping[Off, Outcome]:
         """Return how the script ends without these layers.
@@ -194,7 +196,7 @@ class ScriptRuns:
                 for run in going:
                     run.start()
                 while at_work := {run.child: run for run in going if run.child is not None}:
-                    if time.monotonic() > self.deadline:
+                    if self.stopped() or time.monotonic() > self.deadline:
                         raise BudgetUsed
                     for child, ended in wait(at_work, POLL):
                         at_work[child].take(ended)
@@ -209,12 +211,15 @@ class ScriptRuns:
     def _record(self, run: _ActiveRun) -> None:
         outcome = run.outcome
         self.logs[run.off] = run.output
-        self.log.emit(
-            CandidateRan(
-                run.number, f"the script {described(run.off)}", list(run.off), 0,
-                outcome.kind.value, outcome.signature, False, round(outcome.seconds, 3), 0.0,
-            )
-        )  # fmt: skip
+        self.log.emit(ran(run.number, run.off, outcome))
+
+
+def ran(number: int, off: Off, outcome: Outcome) -> CandidateRan:
+    """Return the event of a run of the script."""
+    return CandidateRan(
+        number, f"the script {described(off)}", list(off), 0,
+        outcome.kind.value, outcome.signature, False, round(outcome.seconds, 3), 0.0,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -239,13 +244,32 @@ def remaining_failure(
     sessions: WarmSessions | None,
 ) -> Remaining:
     """Run the script with these units off, and in eager if it still fails. Raises BudgetUsed."""
-    longest = max(job.limits.seconds * LONGER, LEAST)
-    runs = ScriptRuns(job, log, longest, time.monotonic() + seconds, sessions)
-    off = tuple(units)
+    runs, off = _runs(job, log, seconds, sessions), tuple(units)
     outcome = runs.ask((off,))[off]
     if not outcome.failed:
         return Remaining(outcome)
     return Remaining(outcome, runs.ask(((DYNAMO,),))[(DYNAMO,)])
+
+
+def outcome_without(
+    job: Job,
+    seconds: float,
+    units: Sequence[str],
+    sessions: WarmSessions | None,
+    stopped: Callable[[], bool],
+) -> Outcome:
+    """Return how the script ends with these units off, without an event.
+
+    Raises BudgetUsed, also once `stopped` returns True.
+    """
+    runs, off = _runs(job, EventLog(None), seconds, sessions), tuple(units)
+    runs.stopped = stopped
+    return runs.ask((off,))[off]
+
+
+def _runs(job: Job, log: EventLog, seconds: float, sessions: WarmSessions | None) -> ScriptRuns:
+    longest = max(job.limits.seconds * LONGER, LEAST)
+    return ScriptRuns(job, log, longest, time.monotonic() + seconds, sessions)
 
 
 class _ActiveRun:

@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+
+from tcdebug.minifier.investigation.report import (
+    Culprit,
+    Report,
+    ReportedFailure,
+    ReportedFault,
+)
+from tcdebug.minifier.processes.job import PARTIAL, Job
+from tcdebug.reading.run_dir import find
+from tcdebug.supervision.remaining_faults import ScriptBeside, with_remaining_faults
+from tcdebug.supervision.supervisor import Supervisor, begin
 
 Command = Callable[..., Any]
 Script = Callable[[str], str]
@@ -113,3 +126,58 @@ def test_a_script_that_fails_only_without_tcdebug_is_not_healthy(
     assert (done.status, done.json["status"]) == (1, "unconfirmed")
     assert done.json["failure"]["message"] == "AssertionError: nothing has imported it"
     assert done.json["notes"][0].startswith("it fails only without tcdebug in its process")
+
+
+COUNTED = """
+import os
+with open("runs", "a") as file:
+    file.write("run\\n")
+assert os.environ["TCDEBUG_OFF"] == "user.a"
+"""
+
+
+def naming(unit: str) -> Report:
+    """Return the confirmed report of a graph with this culprit."""
+    fault = ReportedFault(ReportedFailure("wrong", "forward", ""), [Culprit(unit, "", "", 0)])
+    return Report("confirmed", graph=0, faults=[fault])
+
+
+def beside_a_search(folder: Path, unit: str) -> tuple[Supervisor, ScriptBeside]:
+    """Return a command whose search has written the repro of a culprit."""
+    (folder / "script.py").write_text(COUNTED)
+    job = Job("search", str(folder / "script.py"), [], "")
+    supervisor = begin("bisect", job, quiet=True, fresh=True)
+    beside = ScriptBeside(supervisor)
+    with beside:
+        supervisor.meanwhile()
+        assert beside._thread is None  # nothing is known yet
+        (supervisor.folder / "repro.py").write_text("")
+        (supervisor.folder / PARTIAL).write_bytes(msgspec.json.encode(naming(unit)))
+        supervisor.meanwhile()
+        assert beside._thread is not None
+        beside._thread.join()
+    return supervisor, beside
+
+
+@pytest.mark.usefixtures("warm")
+def test_a_script_that_passes_beside_the_search_is_not_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    supervisor, beside = beside_a_search(tmp_path, "user.a")
+    report = with_remaining_faults(supervisor, naming("user.a"), beside)
+    assert report.notes == ["the script passes with user.a off"]
+    assert (tmp_path / "runs").read_text() == "run\n"
+    events = find(str(supervisor.folder)).events()
+    purposes = [r["data"]["purpose"] for r in events if r["event"] == "candidate"]
+    assert purposes == ["the script with user.a off"]
+
+
+@pytest.mark.usefixtures("warm")
+@pytest.mark.parametrize(("beside_search", "later"), [("user.b", "user.b"), ("user.a", "user.b")])
+def test_a_failure_beside_the_search_and_a_pass_without_other_units_do_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside_search: str, later: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _, beside = beside_a_search(tmp_path, beside_search)
+    assert not beside.passed([later])

@@ -22,7 +22,7 @@ from tcdebug.minifier.processes.process import Limits
 from tcdebug.output.formats import FORMATS
 from tcdebug.output.results import of_report
 from tcdebug.supervision.refusal import refused
-from tcdebug.supervision.remaining_faults import with_remaining_faults
+from tcdebug.supervision.remaining_faults import ScriptBeside, with_remaining_faults
 from tcdebug.supervision.script_reduction import with_small_script
 from tcdebug.supervision.script_search import ScriptSearch
 from tcdebug.supervision.supervisor import begin
@@ -88,9 +88,9 @@ def _searched(command: str, job: Job, style: str, *, quiet: bool, fresh: bool) -
             command, job, quiet=quiet, fresh=fresh, notes=not quiet, sessions=sessions
         )
         try:
-            with supervisor.progress:
+            with supervisor.progress, ScriptBeside(supervisor) as beside:
                 report = with_small_script(supervisor, ScriptSearch(supervisor).report())
-                report = with_remaining_faults(supervisor, report)
+                report = with_remaining_faults(supervisor, report, beside)
         except UnknownBackend as problem:
             return refused(supervisor, problem)
     supervisor.finish(report.exit_status, healthy=report.status == "no_failure")

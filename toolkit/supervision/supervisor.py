@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,8 @@ class Supervisor:
     """Commands of the script's child processes that load torch, by process id."""
     sessions: WarmSessions | None = None
     """What forks the processes that run the script. If there is none, each is a fresh one."""
+    meanwhile: Callable[[], None] = lambda: None
+    """Called again and again while a session runs."""
 
     def __post_init__(self) -> None:
         self._tail = Tail(self.folder)
@@ -131,6 +133,7 @@ class Supervisor:
         while not wait([child], POLL):
             self.progress.feed(self._tail.new())
             seen.look()
+            self.meanwhile()
             if (self.folder / REPORT).exists():
                 break  # a child process of the script has found it: the others need not continue
             if capturing_for(self.folder) > self.job.limits.seconds:
