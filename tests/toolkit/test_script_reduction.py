@@ -1,4 +1,4 @@
-"""A script that fails as a whole and is left as it is: the report and the events say why."""
+"""A script that fails as a whole: why it is left as it is, and the time that is kept for it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tcdebug.minifier.investigation.report import Report, ReportedFailure, Repor
 from tcdebug.minifier.processes.job import REPORT, Job
 from tcdebug.reading.run_dir import find
 from tcdebug.supervision.script_reduction import time_to_minimise, with_small_script
+from tcdebug.supervision.script_search import seconds_to_confirm
 from tcdebug.supervision.supervisor import begin
 
 
@@ -49,3 +50,10 @@ def test_minimising_leaves_the_time_that_the_small_script_needs_to_be_run(
     supervisor = begin("bisect", job, quiet=True, fresh=True)
     supervisor.log.emit(ReproVerify("repro.py", True, 1, repro_took))
     assert time_to_minimise(supervisor) == pytest.approx(minimises_for, abs=2.0)
+
+
+@pytest.mark.parametrize(("budget", "kept"), [(300.0, 45.0), (50.0, 25.0)])
+def test_the_search_for_a_unit_leaves_the_time_in_which_fresh_processes_confirm_the_layer(
+    budget: float, kept: float
+) -> None:
+    assert seconds_to_confirm(5.0, budget) == kept

@@ -12,7 +12,7 @@ from tcdebug.minifier.investigation.report import Report, suspicion
 from tcdebug.minifier.investigation.script_failure import IN_FRESH_PROCESSES, ScriptFailure
 from tcdebug.minifier.investigation.script_line import find_line
 from tcdebug.minifier.investigation.whole_script import investigate_script, judge_script
-from tcdebug.minifier.oracles.budget import BudgetUsed
+from tcdebug.minifier.oracles.budget import CONFIRMING, BudgetUsed
 from tcdebug.minifier.processes.job import PARTIAL, REPORT, SCRIPT_FAILED, SCRIPT_ON_DEVICES
 from tcdebug.reading.run_dir import find
 from tcdebug.supervision.eager_failures import NO_GRAPH, culprit_notes, eager_problem, input_notes
@@ -30,7 +30,9 @@ from tcdebug.supervision.supervisor import LATE, Supervisor
 PASSES_OF_A_GRAPH = 5
 """With so many runs, a failure with a rate of 70 % is missed in one of 400 cases."""
 RUNS_TO_CONFIRM = 3
-"""Runs of a script in which its layer is confirmed: two at a time, and the start of torch."""
+"""Runs of a script in which its layer is confirmed, two at a time."""
+START_OF_TORCH = 30.0
+"""The seconds that fresh processes side by side may take to import torch on a busy machine."""
 
 WHOLE_SCRIPTS = (
     "each candidate ran the whole script in a fresh process: none of its graphs failed in a "
@@ -192,7 +194,7 @@ class ScriptSearch:
         self.run.progress.say("running the whole script compiled")
         layer = failed.known_layer if failed else None
         # if no unit is named, the layer has to be confirmed
-        kept = RUNS_TO_CONFIRM * failed.failure.seconds if failed else 0.0
+        kept = seconds_to_confirm(failed.failure.seconds, self.run.job.seconds) if failed else 0.0
         left, seen = self.run.seconds_left, failed.seen if failed else []
         alone = failed.seen_alone if failed else []
         sessions = failed.runs.sessions if failed else self.run.sessions
@@ -207,3 +209,11 @@ class ScriptSearch:
         events = find(str(self.run.folder)).events()
         purposes = {r["data"]["purpose"] for r in events if r["event"] == "worker.start"}
         return [WHOLE_SCRIPTS] * (SCRIPT_ON_DEVICES in purposes)
+
+
+def seconds_to_confirm(script: float, budget: float) -> float:
+    """Return the time that is kept to confirm a layer, for a script and a budget in seconds.
+
+    A run that was forked took as long as the script; those that confirm also import torch.
+    """
+    return RUNS_TO_CONFIRM * script + min(START_OF_TORCH, CONFIRMING * budget)
