@@ -6,6 +6,7 @@ UNITS = {
     "codegen.half_values": "keep bfloat16 and float16 values as floats, rounded only where needed",
     "codegen.column": "reduce over a strided axis with vector lanes along a contiguous one",
     "codegen.rows": "reduce several rows at once where columns are too few for vector lanes",
+    "codegen.blocks": "reduce a row in blocks of points that have a partial result each",
     "codegen.split": "split a reduction to a single value among threads",
     "codegen.tile": "transpose blocks of memory that is strided along the vector lanes",
     "codegen.index_sets": "split a loop where its conditions change",

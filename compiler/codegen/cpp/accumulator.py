@@ -2,12 +2,16 @@
 
 Long float sums add up to 1024 elements at a time in float, in vector lanes, and the partial sums in
 double. The error is that of adding 1024 floats, whatever the length.
+
+Along a row, element k of a block of 16 points is added to partial result k, in order. A block of a
+row of at least 512 has 32 points. At the end, the second half of the partial results is added to
+the first, and so on (`fold` in the prelude).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -63,6 +67,11 @@ def spread_of(inner: Sequence[Axis]) -> int:
     return size
 
 
+FOLDS = {"sum": "Sum", "prod": "Product", "max": "Largest", "min": "Smallest"}
+"""The kinds of reductions whose partial results can be folded, and how the prelude calls it."""
+FOLDED = (*FLOATS, torch.int64, torch.int32)
+
+
 def can_chunk(kind: str, dtype: torch.dtype) -> bool:
     """Return whether a reduction is a sum or a product of floats, which is computed in chunks."""
     return kind in ("sum", "prod") and dtype == torch.float32
@@ -89,6 +98,28 @@ class CppAccumulator:
         """Whether partial sums in float are added to a total in double every CHUNK elements."""
         wanted = bool(self.spread) or not self.in_one
         return wanted and can_chunk(self.kind, self.dtype)
+
+    @property
+    def folds(self) -> bool:
+        """Whether the points of a block may have a partial result each."""
+        return self.kind in FOLDS and self.dtype in FOLDED and not self.spread
+
+    @property
+    def in_lanes(self) -> CppAccumulator:
+        """The state of the points of a block."""
+        return replace(self, name=f"{self.name}_lanes", in_one=True)
+
+    def fold(self) -> list[str]:
+        """Statements that add the states of the points of a block to this state."""
+        lines: list[str] = []
+        for _, field, _ in self.in_lanes.state:
+            how = "Any" if field == "nan" else FOLDS[self.kind]
+            folded = f"fold<{how}>({self.in_lanes.variable(field)})"
+            if self.chunked:
+                field, folded = "total", f"(double){folded}"
+            target = self.variable(field)
+            lines.append(f"{target} = {how}::of({target}, {folded});")
+        return lines
 
     @property
     def by_place(self) -> bool:
@@ -123,6 +154,15 @@ class CppAccumulator:
     def part(self) -> tuple[str, str, str] | None:
         """The variable that lives for one chunk only."""
         return ("float", "part", self._neutral()) if self.chunked else None
+
+    def chosen(self, value: str, condition: str) -> str:
+        """Return a value that changes nothing unless a condition holds.
+
+        An extreme may be found twice.
+        """
+        if self.kind in ("max", "min"):
+            return value
+        return f"({condition} ? {value} : ({TYPES[self.dtype]}){self._neutral()})"
 
     def _neutral(self) -> str:
         value = neutral(self.kind, self.dtype)

@@ -100,6 +100,11 @@ class CppEmitter:
         self._guards = 0
         self._count = 0
 
+    def fresh(self, name: str) -> str:
+        """Return a name for a variable that no other one has."""
+        self._count += 1
+        return f"{name}{self._count}"
+
     # -- loops ------------------------------------------------------------------------------
 
     def enter(

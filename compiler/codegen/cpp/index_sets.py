@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from tcdebug.compiler.codegen.cpp.emit import CppEmitter
 from tcdebug.compiler.codegen.kernels.flatten import FlatNode
 from tcdebug.compiler.ir.arithmetic.index import Atom, Axis, Index, to_index
 from tcdebug.compiler.ir.expr import (
@@ -218,3 +219,18 @@ def _direct(node: Load | IndexValue, axis: Axis, low: int, high: int) -> Expr:
 
 def _is_negative(value: Linear, low: int, high: int) -> bool:
     return truth(lambda point: value.at(point) < 0, low, high)
+
+
+def write_parts(
+    emit: CppEmitter, parts: Split, write: Callable[[tuple[FlatNode, ...], str, str], None]
+) -> None:
+    """Write the nodes and bounds of each part, inside the conditions that choose it."""
+    if isinstance(parts, Choice):
+        condition = emit.value(parts.condition).text
+        for opening, side in ((f"if ({condition})", parts.chosen), ("else", parts.other)):
+            emit.enter(opening, conditional=True)
+            write_parts(emit, side, write)
+            emit.leave()
+        return
+    for part in parts:
+        write(part.nodes, str(part.low), str(part.high))

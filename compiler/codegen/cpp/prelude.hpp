@@ -333,14 +333,66 @@ static inline int64_t checked_place(int64_t place, int64_t size, int& missed) {
   return outside ? 0 : place;
 }
 
-// Loads a transposed block of at most 16 x 64 elements: tile[r][c] is from[c * stride + r]. Blocks of
-// 8 x 8 elements are transposed in registers: to[c * to_stride + r] = from[r * stride + c]. g++ keeps
-// the arrays in memory unless the loops are unrolled early, which takes five times as long.
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector)
 #define TCD_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #endif
 #endif
+
+// A block of points along a row has a partial result for each. The second half of them is combined
+// with the first, and so on. g++ keeps a vector in memory if halves of it are loaded.
+struct Sum { template <typename T> static inline T of(const T& a, const T& b) { return a + b; } };
+struct Product { template <typename T> static inline T of(const T& a, const T& b) { return a * b; } };
+struct Largest { template <typename T> static inline T of(const T& a, const T& b) { return b > a ? b : a; } };
+struct Smallest { template <typename T> static inline T of(const T& a, const T& b) { return b < a ? b : a; } };
+struct Any { template <typename T> static inline T of(const T& a, const T& b) { return a | b; } };
+#if defined(__AVX512F__)
+enum { REGISTER = 64 };
+#else
+enum { REGISTER = 32 };
+#endif
+#if defined(TCD_SHUFFLE)
+template <typename How, int N, typename V> static inline auto fold_vector(const V& v) {
+  if constexpr (N == 16)
+    return fold_vector<How, 8>(How::of(
+        TCD_SHUFFLE(v, v, 0, 1, 2, 3, 4, 5, 6, 7), TCD_SHUFFLE(v, v, 8, 9, 10, 11, 12, 13, 14, 15)));
+  else if constexpr (N == 8)
+    return fold_vector<How, 4>(How::of(TCD_SHUFFLE(v, v, 0, 1, 2, 3), TCD_SHUFFLE(v, v, 4, 5, 6, 7)));
+  else if constexpr (N == 4)
+    return fold_vector<How, 2>(How::of(TCD_SHUFFLE(v, v, 0, 1), TCD_SHUFFLE(v, v, 2, 3)));
+  else
+    return How::of(v[0], v[1]);
+}
+#endif
+template <typename How, typename T, int N> static inline T fold(const T (&lanes)[N]) {
+#if defined(TCD_SHUFFLE)
+  if constexpr (sizeof(lanes) <= REGISTER) {
+    typedef T Vector __attribute__((vector_size(sizeof(lanes))));
+    Vector v;
+    __builtin_memcpy(&v, lanes, sizeof(v));
+    return fold_vector<How, N>(v);
+  }
+#endif
+  if constexpr (N == 1) {
+    return lanes[0];
+  } else {
+    T half[N / 2];
+    for (int l = 0; l < N / 2; ++l) half[l] = How::of(lanes[l], lanes[l + N / 2]);
+    return fold<How>(half);
+  }
+}
+// Which points of the last block count, if so many are left over: the others have been combined with
+// the block before. It is a table, since g++ splits a loop by a comparison of its counter.
+static const int32_t COUNTS[64] = {
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+template <int Points> static inline const int32_t* last_points(int64_t left) {
+  return COUNTS + 32 - Points + left;
+}
+
+// Loads a transposed block of at most 16 x 64 elements: tile[r][c] is from[c * stride + r]. Blocks of
+// 8 x 8 elements are transposed in registers: to[c * to_stride + r] = from[r * stride + c]. g++ keeps
+// the arrays in memory unless the loops are unrolled early, which takes five times as long.
 #if defined(TCD_SHUFFLE)
 template <int Bytes> struct EightOf;
 template <> struct EightOf<1> { typedef uint8_t type __attribute__((vector_size(8))); };

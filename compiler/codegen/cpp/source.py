@@ -8,7 +8,7 @@ from importlib import resources
 
 from tcdebug.compiler.codegen.cpp.branchless import has_branches
 from tcdebug.compiler.codegen.cpp.kernel import CppKernelWriter, KernelParameters
-from tcdebug.compiler.codegen.cpp.lanes import LANES
+from tcdebug.compiler.codegen.cpp.lanes import LANES, block_of
 from tcdebug.compiler.codegen.cpp.loop_order import by_strides
 from tcdebug.compiler.codegen.cpp.short_columns import rows_together
 from tcdebug.compiler.codegen.cpp.text import TYPES
@@ -27,6 +27,7 @@ from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, flatten
 from tcdebug.compiler.codegen.kernels.half_values import has_half_values, with_half_values
 from tcdebug.compiler.codegen.kernels.repeats import without_repeats
 from tcdebug.compiler.codegen.kernels.sharing import numbered_text, shared
+from tcdebug.compiler.codegen.kernels.sweeps import segments
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.graph import Buffer
 from tcdebug.compiler.schedule.kernel import Kernel
@@ -148,6 +149,7 @@ def _choose(flat: FlatKernel, subject: str, gate: Gate) -> KernelVariant:
     along = innermost(flat, lane)
     loops = bool(flat.outer or flat.inner)
     vectorize = loops and gate.allows("codegen.vectorize", subject)
+    blocks = vectorize and lane is None and any(block_of(flat, s) for s in segments(flat))
     return KernelVariant(
         vectorize=vectorize,
         parallelize=can_share(flat) and gate.allows("codegen.parallelize", subject),
@@ -157,6 +159,7 @@ def _choose(flat: FlatKernel, subject: str, gate: Gate) -> KernelVariant:
         transposed=transposed,
         split=split,
         index_sets=sets,
+        blocks=blocks and gate.allows("codegen.blocks", subject),
         branchless=(
             vectorize
             and sets is None

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from tcdebug.compiler.codegen.cpp.accumulator import CppAccumulator, accumulators_of, chunk_of
 from tcdebug.compiler.codegen.cpp.data_errors import may_divide, may_report
 from tcdebug.compiler.codegen.cpp.emit import INNERMOST, CppEmitter, Place
-from tcdebug.compiler.codegen.cpp.index_sets import Choice, Split
-from tcdebug.compiler.codegen.cpp.lanes import LANES, Lanes
+from tcdebug.compiler.codegen.cpp.index_sets import write_parts
+from tcdebug.compiler.codegen.cpp.lanes import LANES, Lanes, block_of, declare_points, write_blocks
 from tcdebug.compiler.codegen.cpp.scan_pieces import (
     PIECE,
     ScanPieces,
@@ -28,7 +28,7 @@ from tcdebug.compiler.codegen.cpp.variants import (
 )
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode, row_major
 from tcdebug.compiler.codegen.kernels.sweeps import Segment, of_other_sweeps, segments
-from tcdebug.compiler.ir.arithmetic.index import Axis, to_index
+from tcdebug.compiler.ir.arithmetic.index import to_index
 from tcdebug.compiler.ir.expr import walk
 
 
@@ -51,8 +51,7 @@ class SweepWriter:
         self.made = {n.name: n for n in kernel.nodes}
         self.lane = choices.lane
         self.lanes = Lanes(choices.lane, choices.rows, emit)
-        self._misses = 0
-        self._wholes = 0
+        self._points = 0
 
     def segment(self, segment: Segment) -> None:
         """Write a sweep, or what is done once for each outer point."""
@@ -145,14 +144,18 @@ class SweepWriter:
         bounds = [("0", index_text(a.size)) for a in inner] or [("0", "1")]
         if inner and high is not None:
             bounds[0] = (low, high)
+        self._points = block_of(self.kernel, segment) if self.choices.blocks else 0
         chunked = [a for a in accumulators if a.chunked]
+        in_lanes = [a for a in accumulators if self._points and not a.chunked]
+        declare_points(self.emit, in_lanes, self._points)
         spread = any(a.spread for a in chunked)
         chunk = chunk_of(inner[:-1] if spread else inner) if chunked else None
         folds_at = self._declare_parts(chunked) if chunk is None else 0
         for position, axis in enumerate(inner):
             here = chunk is not None and position == chunk.position
             if here and chunk is not None and chunk.length > 1:
-                bounds[position] = self._open_chunk(axis, chunk.length, bounds[position])
+                block = BlockedAxis(axis, chunk.length, *bounds[position])
+                bounds[position] = block.enter(self.emit)
                 folds_at = self._declare_parts(chunked)
             if position < len(inner) - 1:
                 self.emit.enter(loop(axis, *bounds[position]), (axis,))
@@ -164,42 +167,23 @@ class SweepWriter:
             states = {a.name: a for a in accumulators}
             write_pieces(self.emit, pieces, block, bounds[-1], lambda n: self._state(n, states))
         elif self.choices.index_sets is None:
-            self._innermost_loop(segment, accumulators, *bounds[-1])
+            self._innermost_loop(segment.nodes, *bounds[-1], accumulators)
         else:
-            self._parts(self.choices.index_sets)
+            write_parts(self.emit, self.choices.index_sets, self._innermost_loop)
         while True:
             if len(self.emit.blocks) == folds_at:
                 for accumulator in chunked:
                     self._fold(accumulator)
             if len(self.emit.blocks) == depth:
+                for accumulator in in_lanes:
+                    self._fold(accumulator)
                 return
             self.emit.leave()
 
-    def _parts(self, split: Split) -> None:
-        """Write the parts of an innermost loop that was split by its conditions."""
-        if isinstance(split, Choice):
-            condition = self.emit.value(split.condition).text
-            for opening, side in ((f"if ({condition})", split.chosen), ("else", split.other)):
-                self.emit.enter(opening, conditional=True)
-                self._parts(side)
-                self.emit.leave()
-            return
-        for part in split:
-            self._innermost_loop(Segment(True, part.nodes), (), str(part.low), str(part.high))
-
-    def _open_chunk(self, axis: Axis, length: int, bounds: tuple[str, str]) -> tuple[str, str]:
-        """Open a loop over pieces of an axis. Returns the bounds of the axis in a piece."""
-        (start, end), name = bounds, axis.name
-        self.emit.enter(
-            f"for (int64_t {name}_low = {start}; {name}_low < {end}; {name}_low += {length})"
-        )
-        text = f"const int64_t {name}_high = index_min({name}_low + {length}, {end});"
-        self.emit.innermost.add(text)
-        return f"{name}_low", f"{name}_high"
-
     def _declare_parts(self, chunked: Sequence[CppAccumulator]) -> int:
         """Declare the partial sums of a chunk. Returns the depth at which the chunk ends."""
-        for accumulator in chunked:
+        declare_points(self.emit, chunked, self._points)
+        for accumulator in () if self._points else chunked:
             if accumulator.part is None:
                 continue
             ctype, field, initial = accumulator.part
@@ -213,7 +197,9 @@ class SweepWriter:
 
     def _fold(self, accumulator: CppAccumulator) -> None:
         block = self.emit.innermost
-        if accumulator.spread:
+        if self._points:
+            block.items.extend(accumulator.fold())
+        elif accumulator.spread:
             block.add(f"#pragma omp simd reduction({accumulator.fold_clause})")
             loop = f"for (int l = 0; l < {accumulator.spread}; ++l)"
             block.add(f"{loop} {accumulator.close_chunk('[l]')}")
@@ -224,21 +210,24 @@ class SweepWriter:
             block.add(f"{loop} {accumulator.close_chunk('[l]')}")
 
     def _innermost_loop(
-        self, segment: Segment, accumulators: Sequence[CppAccumulator], low: str, high: str
+        self,
+        nodes: Sequence[FlatNode],
+        low: str,
+        high: str,
+        accumulators: Sequence[CppAccumulator] = (),
     ) -> None:
         if self.choices.rows > 1:
-            step, self._wholes = self.choices.rows, self._wholes + 1
-            whole = f"whole{self._wholes}"
+            step, whole = self.choices.rows, self.emit.fresh("whole")
             steps = f"({high} - {low}) / {step} * {step}"
             self.emit.innermost.add(f"const int64_t {whole} = {low} + {steps};")
-            self._loop_of_points(segment, accumulators, low, whole, step)
-            self._loop_of_points(segment, accumulators, whole, high)
+            self._loop_of_points(nodes, accumulators, low, whole, step)
+            self._loop_of_points(nodes, accumulators, whole, high)
         else:
-            self._loop_of_points(segment, accumulators, low, high)
+            self._loop_of_points(nodes, accumulators, low, high)
 
     def _loop_of_points(
         self,
-        segment: Segment,
+        nodes: Sequence[FlatNode],
         accumulators: Sequence[CppAccumulator],
         low: str,
         high: str,
@@ -246,31 +235,50 @@ class SweepWriter:
     ) -> None:
         """Write an innermost loop, of which each step processes one or several rows in lanes."""
         emit, last = self.emit, self.kernel.inner[-1:]
+        if self._points:
+            self._blocks_of_points(nodes, accumulators, low, high)
+            return
         state = {a.name: a for a in accumulators}
-        missed = self._note_misses(segment.nodes, accumulators)
+        missed = self._note_misses(nodes, accumulators)
         for axis in last:
             emit.enter(loop(axis, low, high, rows), (axis,))
         if self.lane is not None:
             self.lanes.enter(self.lanes.count if rows > 1 else "lanes")
-        for node in segment.nodes:
+        for node in nodes:
             self._state(node, state)
         if self.lane is not None:
-            self._leave_lanes(segment.nodes)
+            self._leave_lanes(nodes)
         for _ in last:
-            emit.leave(self._simd(segment, accumulators))
+            emit.leave(self._simd(nodes, accumulators))
         emit.missed = ""
         if missed:
             emit.innermost.add(f"if ({missed}) tcd_report(status, TCD_INDEX_OUT_OF_RANGE);")
 
-    def _state(self, node: FlatNode, states: Mapping[str, CppAccumulator]) -> None:
-        """Compute a node, or the next state of a reduction or scan."""
+    def _blocks_of_points(
+        self, nodes: Sequence[FlatNode], accumulators: Sequence[CppAccumulator], low: str, high: str
+    ) -> None:
+        """Write an innermost loop in blocks of points with a state each."""
+        states = {a.name: a.in_lanes for a in accumulators}
+        axis = self.kernel.inner[-1]
+
+        def body(counts: str) -> None:
+            for node in nodes:
+                self._state(node, states, counts)
+
+        write_blocks(self.emit, axis, self._points, (low, high), body, even=not self.choices.split)
+
+    def _state(
+        self, node: FlatNode, states: Mapping[str, CppAccumulator], counts: str = ""
+    ) -> None:
+        """Compute a node, or the next state of a reduction or scan, if the point counts."""
         if not node.kind:
             self.point(node)
             self._keep(node)
             return
         state = states[node.name]
         value = self.emit.value(node.body).text
-        at = "" if self.lane is None else "[l]"
+        value = state.chosen(value, counts) if counts else value
+        at = "[l]" if self.lane is not None or self._points else ""
         if state.spread:
             at = f"[{self.kernel.inner[-1].name}]"
         for line in state.update(value, index_text(row_major(self.kernel.inner)), at):
@@ -300,8 +308,7 @@ class SweepWriter:
             return ""
         if work_per_point(nodes) < EXPENSIVE:
             return ""
-        self._misses += 1
-        self.emit.missed = f"missed{self._misses}"
+        self.emit.missed = self.emit.fresh("missed")
         self.emit.innermost.add(f"int {self.emit.missed} = 0;")
         return self.emit.missed
 
@@ -319,12 +326,12 @@ class SweepWriter:
             value = self.emit.values[node.name].text
             self.emit.innermost.add(f"{pointer}[{index_text(address)}] = {value};")
 
-    def _simd(self, segment: Segment, accumulators: Sequence[CppAccumulator]) -> str:
+    def _simd(self, nodes: Sequence[FlatNode], accumulators: Sequence[CppAccumulator]) -> str:
         """Return the pragma of the innermost loop; empty if it must run in order."""
         if self.lane is not None:
             return ""
         in_order = any(a.by_place for a in accumulators) or self.kernel.scans
-        in_order |= self._reports(segment.nodes) and not self.emit.missed
+        in_order |= self._reports(nodes) and not self.emit.missed
         noted = f" reduction(|:{self.emit.missed})" if self.emit.missed else ""
         alone = not self.kernel.accumulates and not self.kernel.outer
         if alone and self.choices.parallelize:

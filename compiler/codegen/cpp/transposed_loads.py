@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from tcdebug.compiler.codegen.cpp.emit import CppEmitter
 from tcdebug.compiler.codegen.cpp.text import index_text, loop
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
 from tcdebug.compiler.ir.arithmetic.index import Atom, Axis, Index, to_index
@@ -57,10 +58,12 @@ def block_start(axis: Axis) -> Axis:
 
 @dataclass(frozen=True)
 class BlockedAxis:
-    """The C++ variables of an axis that is divided into blocks."""
+    """The C++ variables of an axis that is divided into blocks, as a whole or between bounds."""
 
     axis: Axis
     step: int
+    first: str = "0"
+    last: str = ""
 
     @property
     def low(self) -> str:
@@ -72,12 +75,22 @@ class BlockedAxis:
 
     @property
     def end(self) -> str:
-        return f"index_min({self.low} + {self.step}, {index_text(self.axis.size)})"
+        return f"index_min({self.low} + {self.step}, {self._last})"
 
     @property
     def loop(self) -> str:
         """The loop over all blocks."""
-        return loop(block_start(self.axis), "0", index_text(self.axis.size), self.step)
+        return loop(block_start(self.axis), self.first, self._last, self.step)
+
+    @property
+    def _last(self) -> str:
+        return self.last or index_text(self.axis.size)
+
+    def enter(self, emit: CppEmitter) -> tuple[str, str]:
+        """Open the loop. Returns the bounds of the axis in a block."""
+        emit.enter(self.loop)
+        emit.innermost.add(f"const int64_t {self.high} = {self.end};")
+        return self.low, self.high
 
 
 def tiling(kernel: FlatKernel) -> Tiling | None:

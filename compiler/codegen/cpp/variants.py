@@ -62,6 +62,7 @@ class KernelVariant:
     scratch: bool = False
     index_sets: Split | None = None
     branchless: bool = False
+    blocks: bool = False
 
 
 def innermost(kernel: FlatKernel, lane: Axis | None) -> Axis | None:

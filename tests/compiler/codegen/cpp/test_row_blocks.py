@@ -1,0 +1,109 @@
+"""Reductions along rows, in blocks of points that have a partial result each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from cpp_kernels import kernels, kernels_as_eager, scalar_loops
+from judge import assert_as_eager, compiled
+
+LENGTHS = (16, 31, 100, 511, 512, 543, 1030, 4100)
+
+
+def numbers(*size: int) -> torch.Tensor:
+    """Small integers, whose sums are exact."""
+    return torch.randint(-9, 10, size, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_each_point_of_a_row_counts_once(length: int) -> None:
+    def function(x: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        floats = (x.sum(1), (x * x).sum(1), x.amax(1), (x + 1).amin(1), x.double().sum(1))
+        signs = torch.where(x > 0, -1.0, 1.0).prod(1)
+        return (*floats, signs, i.sum(1), i.to(torch.int32).amin(1), x.bfloat16().amax(1))
+
+    x = numbers(130, length)
+    assert_as_eager(compiled(function, dynamic=False), function, [x.float(), x], exact=True)
+
+
+def summed(row: torch.Tensor, points: int) -> torch.Tensor:
+    """The sum of at most 1024 floats in the order that accumulator.py describes."""
+    whole = len(row) // points * points
+    parts = torch.zeros(points)
+    for block in row[:whole].view(-1, points):
+        parts = parts + block
+    if left := len(row) - whole:
+        parts = parts + torch.cat([torch.zeros(points - left), row[whole:]])
+    while len(parts) > 1:
+        half = len(parts) // 2
+        parts = parts[:half] + parts[half:]
+    return parts[0]
+
+
+@pytest.mark.parametrize(("length", "points"), [(100, 16), (511, 16), (512, 32), (1000, 32)])
+def test_the_order_of_a_sum_depends_only_on_the_length_of_a_row(length: int, points: int) -> None:
+    x = torch.randn(150, length)
+    found = compiled(lambda x: x.sum(1), dynamic=False, options={"off": ["codegen.tile"]})(x)
+    assert found.tolist() == [summed(row, points).item() for row in x]
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("place", [0, 84, 95, 96, 99])
+def test_a_special_number_anywhere_in_a_row_reaches_its_result(value: float, place: int) -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.sum(1), x.amax(1), x.amin(1), x.prod(1)
+
+    x = torch.rand(140, 100) + 0.5
+    x[77, place] = value
+    assert_as_eager(compiled(function), function, [x])
+
+
+ROWS: dict[str, tuple[Callable[..., Any], bool]] = {
+    # the rows, and whether something is left over after the last block
+    "sum": (lambda x: x.sum(1), True),
+    "sum of everything": (lambda x: x.sum(), True),
+    "whole blocks": (lambda x: x[:, :576].sum(1), False),
+    "squares": (lambda x: (x - x.mean(1, keepdim=True)).square().sum(1), True),
+    "softmax": (lambda x: x.softmax(1), True),
+    "planes": (lambda x: x.view(20, 10, 600).amax((0, 2)), True),
+    "of bfloat16": (lambda x: x.bfloat16().square().mean(1), True),
+    "double": (lambda x: x.double().amin(1), True),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_are_reduced_in_vectors_and_folded_at_their_end(tmp_path: Path, name: str) -> None:
+    function, left = ROWS[name]
+    text = kernels_as_eager(function, [torch.randn(200, 600)])
+    assert "fold<" in text
+    assert ("last_points<32>" in text) == left
+    assert scalar_loops(text, tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x[:, :15].contiguous().sum(1),  # shorter than a block
+        lambda x: x.cumsum(1),
+        lambda x: x[:, x[0, :300].long().clamp(0, 9)].sum(1),
+    ],
+    ids=["short", "scan", "index"],
+)
+def test_rows_that_have_an_order_or_are_short_are_not_reduced_in_blocks(
+    function: Callable[..., Any],
+) -> None:
+    assert "fold<" not in kernels(function, torch.randn(200, 600))
+
+
+def test_a_sweep_that_overwrites_its_operand_computes_no_point_twice() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        x.mul_(2)
+        return x.sum(1)
+
+    x, y = numbers(140, 100).float(), numbers(140, 100).float()
+    assert compiled(function)(x).tolist() == function(y).tolist()
+    assert x.tolist() == y.tolist()
