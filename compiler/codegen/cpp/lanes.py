@@ -21,7 +21,7 @@ POINTS = 16
 
 With two vectors, rows of 100 took 1.25 times as long."""
 POINTS_OF_LONG_ROW = 32
-"""Each step waits for the one before. With one vector, maxima of bfloat16 took 1.2 times as long."""
+"""Steps wait for each other: with one vector, maxima of bfloat16 took 1.2 times as long."""
 LONG_ROW = 512
 LARGEST_BLOCK = 200
 """The most expression nodes of a loop that is written twice: for whole blocks, and for the last."""
