@@ -20,6 +20,7 @@ import msgspec
 from tcdebug.minifier.processes import memory
 from tcdebug.minifier.processes.channel import ANSWER, LARGEST, PATIENCE, PHASE, REPLY, Channel
 from tcdebug.minifier.processes.tree import (
+    CpuQueue,
     Process,
     Snapshot,
     descendants,
@@ -38,7 +39,8 @@ class Limits(msgspec.Struct, frozen=True):
     """The limits of a child: wall seconds, and bytes of memory beyond what its parent has.
 
     The defaults are those of the first run of a graph, in the commands and in `tcdebug.bisect`.
-    Only seconds count during which the parent watches the child. Memory is that of the child and
+    Only seconds count during which the parent watches the child. On a busy machine, seconds in
+    which it waits for a CPU do not count, up to as many again. Memory is that of the child and
     all its descendants, without file-backed pages. `silence` is how long the child may show no sign
     of progress, in wall seconds; see `Child.signs`. None means no limit.
     """
@@ -119,6 +121,9 @@ class Child:
     """Seconds since its last sign of progress."""
     silenced: bool = False
     _longest_silence: float = 0.0
+    _queue: CpuQueue = field(default_factory=CpuQueue)
+    _excused: float = 0.0
+    """The seconds that did not count, because it waited for a CPU."""
     _seen: tuple[int, int] = (0, 0)
     """The size of `signs`, and the CPU time of its descendants, when they were last checked."""
 
@@ -132,6 +137,7 @@ class Child:
         """Restart its time, under these limits."""
         self.limits = limits
         self.left = limits.seconds if limits else float("inf")
+        self._excused = 0.0
         self.began = self._checked = time.monotonic()
 
     def count_unwatched_time(self) -> None:
@@ -145,7 +151,7 @@ class Child:
             return self.ended
         assert self.channel is not None
         self.left = self.limits.seconds if self.limits else float("inf")
-        self.phase, self.reply = "", None
+        self.phase, self.reply, self._excused = "", None, 0.0
         with contextlib.suppress(OSError):  # it has ended or does not listen; see below
             self.channel.send_bytes(request)
         _watch([self], lambda: self.reply is not None)
@@ -202,8 +208,9 @@ class Child:
 
     def check(self, spent: float, ready: Collection[object], processes: Snapshot | None) -> bool:
         """Read its messages and check its limits. Return whether it has exited or must end."""
-        self.left -= spent
-        self.silence += spent
+        counted = spent - self._excuse(spent)
+        self.left -= counted
+        self.silence += counted
         self._longest_silence = max(self._longest_silence, self.silence)
         if self.channel in ready:
             self._receive()
@@ -217,6 +224,15 @@ class Child:
         elif processes is not None and self.is_due(time.monotonic()):
             self._check_processes(processes)
         return self.timed_out or self.over_memory
+
+    def _excuse(self, spent: float) -> float:
+        """Return how much of the time that has passed does not count against the limits."""
+        if self.limits is None:
+            return 0.0
+        waited = self._queue.waited([self.pid, *(one.pid for one in self._known)])
+        excused = min(waited, spent, self.limits.seconds - self._excused)
+        self._excused += excused
+        return excused
 
     def _check_processes(self, processes: Snapshot) -> None:
         self._checked = time.monotonic()

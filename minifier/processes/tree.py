@@ -1,11 +1,11 @@
-"""The descendants of a process, read from /proc."""
+"""The descendants of a process, and how long they wait for a CPU, read from /proc."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -83,6 +83,32 @@ def kill_descendants(
             path.unlink(missing_ok=True)  # while the writer still holds its lock
     for one in stopped:
         send_signal(one.pid, signal.SIGKILL)
+
+
+class CpuQueue:
+    """How long processes are ready to run while other processes have the CPUs."""
+
+    def __init__(self) -> None:
+        self._waited: dict[int, int] = {}
+
+    def waited(self, pids: Iterable[int]) -> float:
+        """Return the seconds that the main threads of these processes waited since the last call.
+
+        A process that is new waited since its start.
+        """
+        now = {pid: waited for pid in pids if (waited := _waited(pid)) is not None}
+        fresh = sum(max(0, waited - self._waited.get(pid, 0)) for pid, waited in now.items())
+        self._waited = now
+        return fresh / 1e9
+
+
+def _waited(pid: int) -> int | None:
+    """Return the nanoseconds that a process has waited for a CPU; None if it is not known."""
+    try:
+        with open(f"/proc/{pid}/schedstat", "rb", buffering=0) as file:
+            return int(file.read().split()[1])
+    except (OSError, IndexError):
+        return None
 
 
 def send_signal(pid: int, number: signal.Signals, *, group: bool = False) -> None:

@@ -54,6 +54,9 @@ def row(entry: str, kind: str, caches: Path) -> str:
         if "{" not in run.output:
             return f"no report: {run.output[-300:]}"
         report = json.loads(run.output[run.output.index("{") :].splitlines()[0])
+        if not report["faults"]:
+            costs = f"{report['reruns']:4} {run.cpu_seconds:7.1f} {run.seconds:7.1f}"
+            return f"NOT NAMED {report['status']} {costs}  {'; '.join(report['notes'])}"
         fault = report["faults"][0]
         culprits = ", ".join(c["unit"] for f in report["faults"] for c in f["culprits"])
         failure, expected = report["failure"], CONFIRMED_FAILURE[kind]

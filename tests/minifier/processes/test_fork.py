@@ -369,6 +369,22 @@ def test_each_child_has_its_own_time() -> None:
     assert 1.5 <= result.seconds < 5.0
 
 
+def test_time_in_which_a_child_waits_for_a_cpu_does_not_count_up_to_as_much_again() -> None:
+    cpu = min(os.sched_getaffinity(0))
+
+    def spin(notify: Notify) -> bytes:
+        os.sched_setaffinity(0, {cpu})
+        while True:
+            pass
+
+    others = [fork(spin, None) for _ in range(3)]
+    result = ended(spin, Limits(1.0))
+    assert result.timed_out
+    assert result.seconds > 1.5
+    for other in others:
+        other.end()
+
+
 def test_time_counts_only_while_a_child_is_watched() -> None:
     def work(notify: Notify) -> bytes:
         notify("forward")
