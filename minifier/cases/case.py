@@ -18,7 +18,7 @@ from torch import fx
 
 from tcdebug.compiler.gate.fingerprint import graph_id
 from tcdebug.minifier.cases.lineage import Change, lineage
-from tcdebug.minifier.cases.user_frames import frames
+from tcdebug.minifier.cases.user_frames import frames, innermost
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,8 @@ class Case:
 def user_lines(nodes: Iterable[fx.Node]) -> list[str]:
     """Return each node's innermost user line, without duplicates: "file:3 in f: code"."""
     stacks = (frames(node.meta.get("stack_trace") or "") for node in nodes)
-    traces = ([frame for frame in stack if frame.code] for stack in stacks)
-    return list(dict.fromkeys(str(trace[-1]) for trace in traces if trace))
+    found = (innermost([frame for frame in stack if frame.code]) for stack in stacks)
+    return list(dict.fromkeys(str(frame) for frame in found if frame is not None))
 
 
 def size_at_capture(value: Any) -> Any:

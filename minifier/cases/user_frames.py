@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import takewhile
@@ -80,14 +80,19 @@ def guard_at_limit(text: str) -> str:
 
 
 def innermost_line(trace: str) -> str:
-    """Return the innermost line of a stack trace as FILE:N; empty if there is none.
+    """Return the user's innermost line of a stack trace as FILE:N; empty if there is none."""
+    found = innermost(list(frames(trace)))
+    return found.place if found else ""
 
-    A line inside torch counts only if all lines are.
+
+def innermost(stack: Sequence[TracebackFrame]) -> TracebackFrame | None:
+    """Return the user's innermost frame; None if there is none.
+
+    A frame inside torch counts only if all frames are.
     """
-    found = list(frames(trace))
     of_torch = folders_of_torch()
-    outside = [f for f in found if not of_torch or not f.file.startswith(of_torch)]
-    return next((frame.place for frame in reversed(outside or found)), "")
+    outside = [f for f in stack if not of_torch or not f.file.startswith(of_torch)]
+    return next(iter(reversed(outside or stack)), None)
 
 
 def folders_of_torch() -> tuple[str, ...]:

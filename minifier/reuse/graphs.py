@@ -14,7 +14,7 @@ from torch import fx
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.patching import patched
-from tcdebug.minifier.cases.user_frames import frames
+from tcdebug.minifier.cases.user_frames import frames, innermost
 from tcdebug.minifier.targets.dynamo.frame import CAPTURE, function_of
 from tcdebug.minifier.targets.dynamo.source_line import shown_path
 
@@ -129,9 +129,10 @@ class _Unquoted(str):
 
 
 def _place(node: fx.Node) -> str:
-    """Return the innermost source line of a node."""
+    """Return the user's innermost line of a node."""
     stack = [frame for frame in frames(node.meta.get("stack_trace") or "") if frame.code]
-    return f"{stack[-1].place}: {stack[-1].code}" if stack else ""
+    found = innermost(stack)
+    return f"{found.place}: {found.code}" if found else ""
 
 
 def first_difference(

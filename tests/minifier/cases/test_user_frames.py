@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 import torch
+from captured import captured
 
 from tcdebug.minifier.cases.user_frames import guard_at_limit, innermost_line, lines_of_error
 
@@ -88,3 +89,13 @@ def test_lines_of_packages_whose_names_begin_like_torch_are_the_users() -> None:
         f'  File "{torch.__path__[0]}/_tensor.py", line 9, in inner\n    return x\n'
     )
     assert innermost_line(trace) == f"{beside}:7"
+
+
+def test_the_lines_of_a_node_that_torch_s_own_code_calls_are_the_users() -> None:
+    def rows(x: torch.Tensor) -> torch.Tensor:
+        return torch.func.vmap(torch.sin)(x)
+
+    lines = captured(rows, torch.ones(2, 3)).user_lines()
+    assert [line.partition(" in ")[2] for line in lines] == [
+        "rows: return torch.func.vmap(torch.sin)(x)"
+    ]
