@@ -1,4 +1,4 @@
-"""Finds the floats that are numbers of bfloat16 or float16: rounding them changes nothing."""
+"""Finds floats that are numbers of bfloat16 or float16, or that are rounded in fewer steps."""
 
 from __future__ import annotations
 
@@ -11,25 +11,30 @@ from tcdebug.compiler.ir.operations import FLOATS
 
 ROUND = {torch.bfloat16: "round_to_bfloat16", torch.float16: "round_to_float16"}
 """Half type -> the operation on floats that rounds to it."""
+ROUND_BITS = "round_bits_to_bfloat16"
+"""The same for a float whose bits can be rounded like those of a number, even if it is a NaN."""
 KEEPING = frozenset(
     ("neg", "abs", "floor", "ceil", "trunc", "round", "maximum", "minimum", "fmax", "fmin")
 )
 """Operations whose result is a number of the type if all operands are."""
+ARITHMETIC = frozenset(
+    ("add", "sub", "mul", "div", "sqrt", "rsqrt", "sign", "copysign", "exp", "erf", "cast")
+)
+"""Operations on floats that return the NaN of an operand, or the one of invalid operations."""
 NARROW = (torch.bool, torch.int8, torch.uint8)
 """The integers that both types represent exactly."""
 
 
-class Representable:
-    """The values of a kernel that are numbers of one half type."""
+class Property:
+    """A property of values of a kernel that follows from those of their operands."""
 
-    def __init__(self, half: torch.dtype) -> None:
-        self.half = half
+    def __init__(self) -> None:
         self.values: set[str] = set()
-        """The nodes of the kernel whose values are such numbers."""
+        """The nodes of the kernel whose values have the property."""
         self._known: dict[str, bool] = {}
 
     def holds(self, expr: Expr) -> bool:
-        """Return whether the value of an expression is such a number."""
+        """Return whether the value of an expression has the property."""
         stack = [expr]
         while stack:  # not recursive: a chain can be as long as the graph
             node = stack[-1]
@@ -43,8 +48,47 @@ class Representable:
         return self._known[expr.key]
 
     def note(self, expr: Expr) -> None:
-        """Record that an expression is rounded to the type."""
+        """Record that an expression has the property."""
         self._known[expr.key] = True
+
+    def _from_operands(self, node: Expr) -> bool:
+        raise NotImplementedError
+
+    def _all(self, *operands: Expr) -> bool:
+        return all(self._known[o.key] for o in operands)
+
+
+class ShortNaN(Property):
+    """The floats that are numbers, or NaNs whose last 16 bits are 0, as those of bfloat16.
+
+    Arithmetic gives such a NaN, or that of an operand. Rounding does not carry into its other bits.
+    """
+
+    def _from_operands(self, node: Expr) -> bool:
+        if node.dtype != torch.float32:
+            return node.dtype not in (torch.float16, torch.float64)
+        match node:
+            case Constant():
+                return True
+            case Load():
+                return not node.index and node.buffer in self.values
+            case Guarded():
+                return self._all(node.body, node.other)
+            case Call(name="where"):
+                return self._all(*node.args[1:])
+            case Call() if node.name in (ROUND[torch.bfloat16], ROUND_BITS):
+                return True
+            case Call() if node.name in KEEPING | ARITHMETIC or node.name == ROUND[torch.float16]:
+                return self._all(*node.args)
+        return False
+
+
+class Representable(Property):
+    """The values of a kernel that are numbers of one half type."""
+
+    def __init__(self, half: torch.dtype) -> None:
+        super().__init__()
+        self.half = half
 
     def _from_operands(self, node: Expr) -> bool:
         if node.dtype == self.half:
@@ -74,9 +118,6 @@ class Representable:
                 return self._all(*node.args)
         return False
 
-    def _all(self, *operands: Expr) -> bool:
-        return all(self._known[o.key] for o in operands)
-
     def _is_number(self, value: float) -> bool:
         rounded = torch.tensor(value, dtype=torch.float64).to(self.half).item()
         return rounded == value or math.isnan(value)
@@ -96,8 +137,8 @@ class Representable:
             size = abs(float(factor.value))
             doubles = self.half == torch.bfloat16 and math.isfinite(size) and size > 1
             return size in (0, 1) or (doubles and math.frexp(size)[0] == 0.5)
-        return (
-            isinstance(factor, Call)
-            and factor.name == "cast"
-            and factor.args[0].dtype == torch.bool
+        if not isinstance(factor, Call):
+            return False
+        return factor.name == "sign" or (
+            factor.name == "cast" and factor.args[0].dtype == torch.bool
         )

@@ -10,7 +10,7 @@ import torch
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
 from tcdebug.compiler.ir.expr import Call, Expr, Load, walk
 from tcdebug.compiler.ir.graph import Buffer
-from tcdebug.compiler.ir.representable import ROUND
+from tcdebug.compiler.ir.representable import ROUND, ROUND_BITS
 
 HEAVY = frozenset(
     (
@@ -36,7 +36,7 @@ def arithmetic(expr: Expr) -> int:
 def _weight(node: Expr) -> int:
     if not isinstance(node, Call):
         return 0
-    if node.name in ROUND.values():
+    if node.name in (*ROUND.values(), ROUND_BITS):
         return 2  # as much as the two conversions that it stands for
     return 8 if node.name in HEAVY else 3 if node.name in MEDIUM else 1
 

@@ -16,7 +16,7 @@ import torch
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
 from tcdebug.compiler.ir.build import cast
 from tcdebug.compiler.ir.expr import Call, Expr, Guarded, Load, loads, rewrite, walk
-from tcdebug.compiler.ir.representable import ROUND, Representable
+from tcdebug.compiler.ir.representable import ROUND, ROUND_BITS, Representable, ShortNaN
 
 HALVES = (torch.bfloat16, torch.float16)
 NARROW = "narrow"
@@ -43,7 +43,30 @@ def with_half_values(kernel: FlatKernel) -> FlatKernel:
             node = replace(node, dtype=torch.float32, body=widening.wide(node.body))
         needed |= {load.buffer for load in loads(node.body) if load.dtype in HALVES}
         changed.append(node)
-    return replace(kernel, nodes=tuple(reversed(changed)))
+    return replace(kernel, nodes=_rounding_bits(reversed(changed)))
+
+
+def _rounding_bits(nodes: Iterable[FlatNode]) -> tuple[FlatNode, ...]:
+    """Return nodes that round the bits of a float, where no NaN needs more. Nodes come in order."""
+    short, done, changed = ShortNaN(), dict[str, Expr](), list[FlatNode]()
+
+    def change(expr: Expr) -> Expr:
+        if not isinstance(expr, Call) or expr.name not in ("cast", ROUND[torch.bfloat16]):
+            return expr
+        (value,) = expr.args
+        if value.dtype != torch.float32 or not short.holds(value):
+            return expr
+        rounded = Call(torch.float32, ROUND_BITS, expr.args)
+        if expr.dtype == torch.bfloat16:
+            return Call(expr.dtype, NARROW, (rounded,))
+        return expr if expr.name == "cast" else rounded
+
+    for node in nodes:
+        body = rewrite(node.body, change, done)
+        if node.kind in ("", "sum", "prod", *EXTREMES) and short.holds(body):
+            short.values.add(node.name)
+        changed.append(replace(node, body=body))
+    return tuple(changed)
 
 
 def as_float(body: Expr) -> Expr:
@@ -57,7 +80,7 @@ def as_float(body: Expr) -> Expr:
 
 def rounds(expr: Expr) -> bool:
     """Return whether an expression is a float that is rounded to a half type."""
-    return isinstance(expr, Call) and expr.name in ROUND.values()
+    return isinstance(expr, Call) and expr.name in (*ROUND.values(), ROUND_BITS)
 
 
 def _is_half(cast: Call) -> bool:

@@ -28,6 +28,7 @@ def exact(x: torch.Tensor, mask: torch.Tensor, y: torch.Tensor) -> Any:
         x.floor().ceil() if x.dtype == torch.bfloat16 else x.trunc().round(),
         torch.copysign(x.abs(), y).sign() + 0 * mask,
         x.abs() * mask,
+        (x * y.sign()).neg(),
         torch.minimum(x * mask, -y).amax(-1).neg(),
         (x + x).neg() if x.dtype == torch.bfloat16 else (x - 0).neg(),
     )
@@ -73,18 +74,47 @@ def test_only_roundings_that_change_a_value_are_written() -> None:
     def roundings(function: Function, dtype: torch.dtype = torch.bfloat16) -> int:
         torch._dynamo.reset()
         text = kernels(function, *(torch.randn(64, 300).to(dtype) for _ in range(2)))
-        return text.count(" to_") + text.count(" round_to_")
+        return text.count(" to_") + text.count(" round_")
 
     assert roundings(lambda x, y: torch.where(x > y, x.abs().neg().relu(), -y).clamp(-1, 0.5)) == 0
     assert roundings(lambda x, y: torch.where(x > y, x * 2, -(y * 4)).abs()) == 0
     assert roundings(lambda x, y: (x * 2).abs(), torch.float16) == 1
     assert roundings(lambda x, y: (x * 0.5).abs()) == 1
     assert roundings(lambda x, y: (x * (y > 0)).relu()) == 0
+    assert roundings(lambda x, y: (x * y.sign()).relu()) == 0
     assert roundings(lambda x, y: (x + x).relu() - 0.0) == 0
     assert roundings(lambda x, y: (x + x).relu(), torch.float16) == 1
     assert roundings(lambda x, y: (x * 0.3).neg() * 2 + y) == 2
     assert roundings(lambda x, y: x.clamp(-0.25, 3), torch.float16) == 0
     assert roundings(lambda x, y: x.abs().to(torch.float16)) == 1
+
+
+def test_a_nan_needs_a_choice_only_if_it_may_have_digits_that_bfloat16_lacks() -> None:
+    def choices(function: Function, *inputs: torch.Tensor) -> int:
+        torch._dynamo.reset()
+        text = kernels(function, *inputs)
+        return text.count(" to_bfloat16(") + text.count(" round_to_bfloat16(")
+
+    x = torch.randn(64, 300).bfloat16()
+    assert choices(lambda x, y: (x * y).exp() / 3 - y.sqrt(), x, x) == 0
+    assert choices(lambda x, y: (x + y).sum(-1) * y.amax(-1), x, x) == 0
+    assert choices(lambda x: x.log() * 2, x) == 1
+    assert choices(lambda x, y: (x + y).bfloat16(), x, x.float()) == 1
+    assert choices(lambda x: (x / 3).bfloat16(), x.double()) == 1
+    assert choices(lambda x: (x * 3).bfloat16(), x.half()) == 1
+
+
+def test_every_nan_of_float_stays_one() -> None:
+    bits = [0x7FFFFFFF, -1, 0x7F800001, 0x7FFF8000, 0x7FC00000, -0x3F0000, 0x7FA0FFFF]
+    x = torch.tensor(bits, dtype=torch.int32).view(torch.float32).repeat(40)
+    y = torch.ones(280).bfloat16()
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        rounded = x.bfloat16()
+        return rounded, rounded * y - 3, (x * y).bfloat16().abs(), (x.double() + 1).bfloat16() / y
+
+    torch._dynamo.reset()
+    assert all(t.isnan().all() for t in compiled(function)(x, y))
 
 
 def shapes(x: torch.Tensor, y: torch.Tensor) -> Any:
