@@ -248,7 +248,7 @@ def leave(status: int) -> NoReturn:
 if __name__ == "__main__":
     address, python = sys.argv[1:]
     settings = {k: v for k, v in os.environ.items() if k.startswith(READ_AT_IMPORT)}
-    torch.set_num_threads(1)
+    assert torch.get_num_threads() == 1  # by a variable: a call of torch makes a pool for all forks
     gc.disable()  # imports make a million objects that stay
     preload()
     gc.enable()
