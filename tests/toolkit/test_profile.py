@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tcdebug.commands.run import without_graphs
+
 Command = Callable[..., Any]
 Script = Callable[[str], str]
 
@@ -117,6 +119,21 @@ def test_the_user_is_told_that_a_script_calls_nothing_compiled(
     done = tcdebug("run", "--profile", script("torch.ones(3).sin()\n"))
     assert done.status == 4
     assert "error TCD012: script.py called no compiled graph" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("torch._inductor.aoti_load_package('m.pt2')(x)", "packages of AOTInductor are not"),
+        ("torch.compile(f)", "check that it calls torch.compile"),
+    ],
+)
+def test_the_advice_for_a_script_without_graphs_depends_on_what_it_calls(
+    text: str, said: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(text)
+    assert without_graphs(str(script)).startswith(said)
 
 
 def test_a_script_that_fails_keeps_its_status_and_what_was_measured(

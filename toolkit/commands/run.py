@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,11 @@ from tcdebug.supervision.refusal import backend_missing, refused
 from tcdebug.supervision.supervisor import Supervisor, begin
 
 COMPILES_NOTHING = "check that it calls torch.compile, and calls the result"
+PACKAGED = re.compile(r"aoti_compile|aoti_load|\baot_compile\b|\baot_load\b")
+NOT_OBSERVED = (
+    "packages of AOTInductor are not observed: give the module to torch.compile, or search the "
+    "script with tcdebug bisect"
+)
 CHECK_FAILED = 1
 INTERRUPTED = 130
 
@@ -105,6 +111,12 @@ def _write_failures(
     output.write_text(FORMATS[style or "concise"](*found))
 
 
+def without_graphs(script: str) -> str:
+    """Say what to do about a script that called no compiled graph."""
+    text = Path(script).read_text(errors="replace")
+    return NOT_OBSERVED if PACKAGED.search(text) else COMPILES_NOTHING
+
+
 def _profile(supervisor: Supervisor, off: Sequence[str], *, as_json: bool) -> int:
     """Profile the script. Return the exit status."""
     try:
@@ -117,7 +129,7 @@ def _profile(supervisor: Supervisor, off: Sequence[str], *, as_json: bool) -> in
     if result.profile is None:
         error("TCD013", f"{script} left no profile: {result.problem or 'it ended too early'}")
     elif not result.measured:
-        error("TCD012", f"{script} called no compiled graph", COMPILES_NOTHING)
+        error("TCD012", f"{script} called no compiled graph", without_graphs(script))
     elif as_json:
         write(msgspec.json.encode(result.profile).decode() + "\n")
     else:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from tcdebug.commands.run import COMPILES_NOTHING
+from tcdebug.commands.run import without_graphs
 from tcdebug.display.console import error, write
 from tcdebug.display.findings.values import show_values
 from tcdebug.minifier.cases.criteria import Criteria
@@ -56,8 +56,8 @@ def run(
     if report is not None:
         if as_json:
             write(msgspec.json.encode(report).decode() + "\n")
-        elif ending == NOTHING and not report.graphs:
-            error("TCD012", f"{script} compiles no graph", COMPILES_NOTHING)
+        elif not (report.graphs or report.unexplained):
+            error("TCD012", f"{script} compiles no graph", without_graphs(script))
         else:
             show_values(report)
     if status not in (0, None) and (report is None or report.found is None):
