@@ -12,7 +12,7 @@ from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
 from tcdebug.compiler.codegen.kernels.sweeps import Segment
 from tcdebug.compiler.ir.arithmetic.index import Axis
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
-from tcdebug.compiler.ir.expr import walk
+from tcdebug.compiler.ir.expr import Guarded, IndexValue, walk
 
 LANES = 64
 """Outer points that column mode processes together."""
@@ -82,7 +82,8 @@ def block_of(kernel: FlatKernel, segment: Segment) -> int:
     """Return the points of a block if a sweep along rows may combine blocks; 0 if it may not.
 
     The last block overlaps the one before, so its points are computed twice. That is not possible
-    if one of them overwrites an operand.
+    if one of them overwrites an operand. g++ splits a short loop by a condition on its counter, and
+    then does not vectorize it.
     """
     size = kernel.inner[-1].size.constant if kernel.inner else None
     if not segment.sweep or size is None or size < POINTS or kernel.scans:
@@ -91,7 +92,10 @@ def block_of(kernel: FlatKernel, segment: Segment) -> int:
     if not accumulators or not all(a.folds for a in accumulators):
         return 0
     bodies = [expr for node in segment.nodes for expr in walk(node.body)]
-    if any(may_report(expr, kernel.inner[-1]) for expr in bodies):
+    last = kernel.inner[-1]
+    if any(may_report(expr, last) for expr in bodies):
+        return 0
+    if any(isinstance(expr, Guarded | IndexValue) and last in expr.axes for expr in bodies):
         return 0
     if any(n.into for n in segment.nodes) or len(bodies) > LARGEST_BLOCK:
         return 0

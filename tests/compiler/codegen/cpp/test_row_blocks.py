@@ -10,6 +10,7 @@ import pytest
 import torch
 from cpp_kernels import kernels, kernels_as_eager, scalar_loops
 from judge import assert_as_eager, compiled
+from torch.nn import functional as F
 
 LENGTHS = (16, 31, 100, 511, 512, 543, 1030, 4100)
 
@@ -89,9 +90,10 @@ def test_rows_are_reduced_in_vectors_and_folded_at_their_end(tmp_path: Path, nam
     [
         lambda x: x[:, :15].contiguous().sum(1),  # shorter than a block
         lambda x: x.cumsum(1),
+        lambda x: F.pad(x.exp(), (3, 4)).sum(1),
         lambda x: x[:, x[0, :300].long().clamp(0, 9)].sum(1),
     ],
-    ids=["short", "scan", "index"],
+    ids=["short", "scan", "padding", "index"],
 )
 def test_rows_that_have_an_order_or_are_short_are_not_reduced_in_blocks(
     function: Callable[..., Any],
