@@ -145,7 +145,7 @@ class LayerSearch:
     failure: Outcome
     runs: dict[Off, Outcome] = field(default_factory=dict)
     used: Callable[[], frozenset[str]] = frozenset
-    """Which of export, AOTInductor and gated passes the script was seen to use."""
+    """Which of export, AOTInductor, gated passes and CUDA graphs the script may use."""
     stuck: bool = False
     """Whether a capture of Dynamo does not end. Reuse of compiled code is then not at fault."""
     raised_alike: Callable[[], bool] = lambda: False
@@ -235,10 +235,11 @@ class LayerSearch:
                 if found := next((name for name in pair if self._passes(name)), ""):
                     return self._settled(found)
             return self._settled(CACHE)
-        if not self._passes(guards):
+        rest = guards if self._passes(guards) else BACKEND
+        if rest == BACKEND and CUDAGRAPHS not in self.used():
             return self._settled(BACKEND)
-        self._run((CUDAGRAPHS,))  # code that is recompiled replays nothing either
-        return self._settled(CUDAGRAPHS if self._passes(CUDAGRAPHS) else guards)
+        # code that is recompiled replays nothing, but a CUDA graph may fail when it is recorded
+        return self._settled(CUDAGRAPHS if self._passes_with(CUDAGRAPHS) else rest)
 
     def _run(self, *questions: Off) -> None:
         fresh = tuple(q for q in questions if q not in self.runs)

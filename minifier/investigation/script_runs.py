@@ -13,14 +13,28 @@ from typing import Any
 import msgspec
 
 from tcdebug.compiler.events.log import EventLog, decoded
+from tcdebug.compiler.events.run_events import WorkerStart
 from tcdebug.compiler.events.schema import Fallback, PassRan
 from tcdebug.compiler.events.search_events import CandidateRan, GraphRounded, ProgramExported
-from tcdebug.minifier.cases.layer_names import AOTINDUCTOR, DYNAMO, EXPORT, PROGRAM_PASSES
+from tcdebug.minifier.cases.layer_names import (
+    AOTINDUCTOR,
+    CUDAGRAPHS,
+    DYNAMO,
+    EXPORT,
+    PROGRAM_PASSES,
+)
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.script_layers import Off, described
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.processes.cache_folders import kernel_cache
-from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job, check_session, start, start_plain
+from tcdebug.minifier.processes.job import (
+    SCRIPT_FAILED,
+    SCRIPT_ON_DEVICES,
+    Job,
+    check_session,
+    start,
+    start_plain,
+)
 from tcdebug.minifier.processes.process import Child, Ended, Limits, wait
 from tcdebug.minifier.processes.warm.sessions import WarmSessions
 from tcdebug.minifier.subjects.own_errors import may_count_compiles, raised_alike
@@ -130,14 +144,14 @@ class ScriptRuns:
         return eager
 
     def used(self) -> frozenset[str]:
-        """Return which of export, AOTInductor and gated passes was seen in a run."""
+        """Return which of export, AOTInductor, gated passes and a GPU was seen in a run.
+
+        A GPU counts as `cudagraphs`, because the script may use CUDA graphs.
+        """
         found = set()
         for file in Path(self.job.run_dir).glob("events*.jsonl"):
             for record in decoded(file.read_bytes().splitlines(), dict[str, Any]):
-                if record["event"] == ProgramExported.kind:
-                    found.add(AOTINDUCTOR if record["data"]["packaged"] else EXPORT)
-                elif record["event"] == PassRan.kind and record.get("stage") == PROGRAM_PASSES:
-                    found.add(PROGRAM_PASSES)
+                found |= _seen_in(record)
         return frozenset(found)
 
     def raised_alike(self) -> bool:
@@ -330,3 +344,16 @@ class _ActiveRun:
         if self.child is not None:
             self.child.end()
             self.child = None
+
+
+def _seen_in(record: dict[str, Any]) -> set[str]:
+    """Return which of export, AOTInductor, gated passes and a GPU an event is about."""
+    data: dict[str, Any] = record["data"]
+    match record["event"]:
+        case ProgramExported.kind:
+            return {AOTINDUCTOR if data["packaged"] else EXPORT}
+        case PassRan.kind:
+            return {PROGRAM_PASSES} & {record.get("stage")}
+        case WorkerStart.kind:
+            return {CUDAGRAPHS} if data["purpose"] == SCRIPT_ON_DEVICES else set()
+    return set()

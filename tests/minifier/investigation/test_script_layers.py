@@ -265,6 +265,14 @@ def test_a_part_of_the_backend_is_found_if_what_replaces_the_backend_fails_diffe
     assert (finding.layer, finding.settled) == (layer, settled)
 
 
+def test_a_cuda_graph_that_cannot_be_recorded_is_named_although_recompiling_does_not_help() -> None:
+    failing = dict.fromkeys((CACHES, BACKEND_ANEW), FAILS)
+    assert found(failing)[0].layer == "layer.backend"
+    assert found(failing, frozenset(CUDAGRAPHS))[0].layer == "cudagraphs"
+    other = {DECOMPOSED: OTHER, **failing}
+    assert found(other, frozenset(CUDAGRAPHS))[0].layer == "cudagraphs"
+
+
 def test_a_script_that_needs_torch_compile_to_run_still_has_a_layer() -> None:
     finding, _ = found({EAGER: OTHER, DECOMPOSED: FAILS})
     assert (finding.layer, finding.settled) == ("layer.decompositions", True)

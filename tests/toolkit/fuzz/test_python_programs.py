@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from tcdebug.fuzz.findings import PROGRAM, Finding, Findings, State
+from tcdebug.fuzz.python.compiling import Compilation
 from tcdebug.fuzz.python.deviation import first_deviation
 from tcdebug.fuzz.python.execution import Execution
 from tcdebug.fuzz.python.oracle import judge_python
@@ -345,3 +346,18 @@ def test_warnings_of_a_call_and_tensors_that_live_on_must_be_those_of_eager(
     status, signature = judged(made, tmp_path)
     assert status is Status.FAILED
     assert signature.endswith(what)
+
+
+def test_random_numbers_of_inductor_are_those_of_eager(tmp_path: Path) -> None:
+    seen: list[bool] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+        seen.append(torch._inductor.config.fallback_random)
+        return graph
+
+    made = program("return x + torch.rand(3)", "torch.manual_seed(7)")
+    Compilation(made, tmp_path / "program.py", backend).compiled()
+    assert seen == [True]
+    setting = "torch._inductor.config.fallback_random = True"
+    backends = ("inductor", "eager")
+    assert [setting in script_of(made, {"backend": b}, 0) for b in backends] == [True, False]

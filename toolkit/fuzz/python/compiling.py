@@ -12,7 +12,7 @@ import torch
 from tcdebug.fuzz.python.execution import CallState, Execution
 from tcdebug.minifier.cases.source import run_text
 from tcdebug.strategies.python.python_program import PythonProgram
-from tcdebug.strategies.python.ways import WAYS, CompilingWay
+from tcdebug.strategies.python.ways import EAGER_DRAWS, WAYS, CompilingWay
 
 
 @dataclass
@@ -67,7 +67,10 @@ class Compilation:
         )  # fmt: skip
         settings = {name: True for name in self.way.settings}
         try:
-            with torch._dynamo.config.patch(settings):
+            with (
+                torch._dynamo.config.patch(settings),
+                torch._inductor.config.patch({EAGER_DRAWS: True}),
+            ):
                 return run.states()
         finally:
             torch.compiler.reset()

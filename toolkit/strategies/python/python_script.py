@@ -12,7 +12,7 @@ from tcdebug.strategies.python.python_program import (
     PythonProgram,
     names_assigned,
 )
-from tcdebug.strategies.python.ways import CACHE_VARIABLES, NUMBER, WAYS
+from tcdebug.strategies.python.ways import CACHE_VARIABLES, EAGER_DRAWS, INDUCTOR, NUMBER, WAYS
 
 
 def python_script(program: PythonProgram, call: Mapping[str, object]) -> str:
@@ -26,6 +26,8 @@ def python_script(program: PythonProgram, call: Mapping[str, object]) -> str:
     body = textwrap.indent("\n".join(lines), INDENT)
     way = WAYS[program.way]
     settings = "".join(f"    torch._dynamo.config.{name} = True\n" for name in way.settings)
+    if way.inference or call.get("backend") == INDUCTOR:
+        settings += f"    torch._inductor.config.{EAGER_DRAWS} = True\n"
     plain = 'eager["program"]'
     main = _MAIN.format(
         call=text, settings=settings, compared=1 if way.exports else None,

@@ -11,6 +11,9 @@ GRAPH_BREAK = "torch._dynamo.graph_break()"
 GRAPH_BREAKS = "graph breaks"
 """The way that inserts graph breaks at random places."""
 AOT_INDUCTOR = "AOTInductor"
+INDUCTOR = "inductor"
+EAGER_DRAWS = "fallback_random"
+"""The setting of inductor with which its random numbers are those of eager."""
 CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TCDEBUG_CACHE_DIR")
 """The variables that name the folders of caches."""
 NUMBER = re.compile(r"\b(\d+)\.(\d+)\b")
@@ -196,7 +199,7 @@ DRAWN = (
 )
 """The ways as often as they are drawn with any backend."""
 OF_BACKEND = {
-    "inductor": (*DRAWN, *("second process", AOT_INDUCTOR) * 4),
+    INDUCTOR: (*DRAWN, *("second process", AOT_INDUCTOR) * 4),
     "tcdebug": (*DRAWN, *("second process",) * 4),
 }
 """The same with a backend for which there are more ways."""
