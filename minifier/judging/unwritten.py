@@ -20,6 +20,8 @@ M_PERTURB = -6
 """The parameter of glibc's `mallopt` with the complement of the byte that fills new memory."""
 MOST_BYTES, SHARE = 1 << 29, 16
 """On a GPU, at most this much of the free memory is filled, and at most one part of so many."""
+SORTING_BYTES = 1 << 16
+"""Before glibc allocates so much, it sorts all freed memory into lists by size."""
 SMALL_BYTES, SMALL_BLOCKS = 1 << 20, 16
 """Torch takes tensors of up to this size from blocks of their own. This many are filled."""
 
@@ -33,15 +35,26 @@ def filled_memory() -> Iterator[None]:
     On a CPU this needs glibc. Elsewhere memory stays as it is.
     """
     fill_memory_of_gpus()
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "mallopt"):
         yield
         return
-    mallopt(M_PERTURB, BYTE ^ 0xFF)
+    library.mallopt(M_PERTURB, BYTE ^ 0xFF)
+    _sort_freed_memory(library)
     try:
         yield
     finally:
-        mallopt(M_PERTURB, 0)
+        library.mallopt(M_PERTURB, 0)
+
+
+def _sort_freed_memory(library: ctypes.CDLL) -> None:
+    """Make glibc sort this thread's freed memory.
+
+    `mallopt` joins small freed blocks and leaves them unsorted. When such a block is allocated
+    again, it may pass through a cache of the thread, and glibc 2.36 does not fill it then.
+    """
+    library.malloc.restype = ctypes.c_void_p
+    library.free(ctypes.c_void_p(library.malloc(ctypes.c_size_t(SORTING_BYTES))))
 
 
 def memory_for_calls(same_in_eager: Callable[[], bool]) -> Memory:

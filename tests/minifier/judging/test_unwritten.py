@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 from typing import Any
 
 import pytest
@@ -45,6 +46,31 @@ def test_memory_that_is_allocated_in_the_block_is_filled(dtype: torch.dtype, exp
     with filled_memory():
         values = torch.empty(64, dtype=dtype)
     assert values.tolist() == [expected] * 64
+
+
+@pytest.mark.parametrize("kept", range(8))
+def test_small_memory_that_was_freed_before_the_block_is_filled(kept: int) -> None:
+    """Freed neighbours are joined, and the parts of them that remain have many sizes."""
+    library = ctypes.CDLL(None)
+    library.malloc.restype = ctypes.c_void_p
+
+    def allocated(size: int) -> ctypes.c_void_p:
+        return ctypes.c_void_p(library.malloc(ctypes.c_size_t(size)))
+
+    for size in (80, 176):
+        for _ in range(10_000):  # so that the next blocks are neighbours
+            allocated(size)
+    for _ in range(5):
+        neighbours = [allocated(80) for _ in range(19)]
+        allocated(40)
+        for block in neighbours:
+            ctypes.memset(block, 0x33, 80)
+            library.free(block)
+        for _ in range(kept):
+            allocated(80)
+        with filled_memory():
+            values = torch.empty(64, dtype=torch.uint8)
+        assert values.tolist() == [254] * 64
 
 
 def test_a_half_in_filled_memory_is_not_a_number() -> None:
