@@ -40,9 +40,11 @@ def pytest_configure(config: pytest.Config) -> None:
     a session compiles the source of tcdebug again, which takes 0.7 CPU-seconds.
 
     A developer's CXX, which conda sets, would be a changed setting of inductor in every test.
+    Inductor compiles on one thread, because forked children of a test would wait for its others.
     """
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ.pop("CXX", None)
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = SETTINGS["TORCHINDUCTOR_COMPILE_THREADS"]
     sys.dont_write_bytecode = False
     kernels = config.cache.mkdir("tcdebug-kernels")
     os.environ["TCDEBUG_CACHE_DIR"] = str(kernels)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import traceback
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 from tcdebug.compiler.errors.exceptions import CompileError
 from tcdebug.compiler.events.search_events import GraphFailure
 from tcdebug.compiler.gate.gate import Decision
+from tcdebug.minifier.cases.messages import normalised, short_file
 
 
 class Resolution(StrEnum):
@@ -135,20 +135,6 @@ class Outcome:
         return PHASES.index(self.phase) < PHASES.index(other.phase)
 
 
-NUMBER = re.compile(r"0x[0-9a-fA-F]+|((?<=[\s(\[=,:])-)?\b\d+(\.\d*)?(e[+-]?\d+)?(?!\w)")
-PATH = re.compile(r"(/[\w.+-]+)+/?")
-NAME = re.compile(r"\b([A-Za-z_]+?)_\d+\b")
-QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|\u2018[^\u2019]*\u2019")
-GENERATED = re.compile(r"^[0-9a-z]{40,}\.py$")
-"""Files that a compiler names after a hash of their contents."""
-DEVICE = (
-    (re.compile(r"^Triton Error \[CUDA\]: "), "CUDA error: "),
-    (re.compile(r"^CUDA driver error: "), "CUDA error: "),
-    (re.compile(r"^CUDA out of memory\..*"), "CUDA out of memory"),
-    (re.compile(r"^CUDA error: out of memory.*"), "CUDA out of memory"),
-    (re.compile(r"^(CUDA error: CU[A-Z]+_STATUS_[A-Z_]+).*"), r"\1"),
-)
-"""The messages for one CUDA error, which depend on who reports it, and a common form of each."""
 WRONG_ADDRESS = (
     "CUDA error: an illegal memory access was encountered",
     "CUDA error: misaligned address",
@@ -158,16 +144,6 @@ DAMAGED_MEMORY = ("SIGSEGV", "SIGBUS", "SIGABRT")
 """How a program that writes to a wrong address ends. glibc aborts if it finds a damaged heap."""
 RUNNING = ("forward", "backward", "script")
 """The phases in which compiled code runs. In the others, a compiler aborts at an assertion."""
-PLAIN = (*DEVICE, (PATH, "<path>"), (QUOTED, "<name>"), (NAME, r"\1"), (NUMBER, "#"))
-
-
-def normalised(message: str) -> str:
-    """Remove from a message what differs between runs: numbers, paths, quoted names."""
-    lines = message.strip().splitlines()
-    text = lines[0] if lines else ""
-    for pattern, replacement in PLAIN:
-        text = pattern.sub(replacement, text)
-    return text[:160]
 
 
 def _bug(signature: str) -> str:
@@ -217,7 +193,7 @@ def exception_signature(error: BaseException, phase: str) -> str:
     frame = ""
     if frames:
         last = frames[-1]
-        frame = f"{_module(last.filename)}:{last.name}"
+        frame = f"{short_file(last.filename)}:{last.name}"
     parts = (phase, stage, type(cause).__name__, frame, what)
     return " | ".join(p for p in parts if p)
 
@@ -244,13 +220,7 @@ class RaisedAt:
     def within(self, path: Path) -> bool:
         """Return whether a file of this name and folder raised the exception."""
         file = self.frame.rpartition(":")[0]
-        return bool(file) and f"/{_module(str(path.resolve()))}".endswith(f"/{file}")
-
-
-def _module(filename: str) -> str:
-    """Shorten a file name to its last two parts, because paths differ between machines."""
-    *_, folder, name = ("", *filename.split("/"))
-    return "<generated>" if GENERATED.search(name) else f"{folder}/{name}".lstrip("/")
+        return bool(file) and f"/{short_file(str(path.resolve()))}".endswith(f"/{file}")
 
 
 def crash_signature(signal_number: int, phase: str) -> str:

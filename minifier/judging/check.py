@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from tcdebug.compiler.gate.gate import Decision
-from tcdebug.minifier.cases.decisions import read_decisions
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.processes.process import Limits, finished
 from tcdebug.minifier.processes.spawn import spawn
 from tcdebug.minifier.processes.subprocess_hook import environment_without_hook
+from tcdebug.minifier.trace.decisions import read_decisions
 
 PLACE = "{}"
 """The placeholder for the script's path in a command. Without it the path comes last."""

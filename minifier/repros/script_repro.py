@@ -9,7 +9,8 @@ from importlib import resources
 from pathlib import Path
 
 from tcdebug.minifier.cases import environment
-from tcdebug.minifier.cases.outcome import PLAIN, Kind, Outcome, RaisedAt
+from tcdebug.minifier.cases.messages import PLAIN
+from tcdebug.minifier.cases.outcome import Kind, Outcome, RaisedAt
 from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job
 from tcdebug.minifier.repros.last_words import NUMBERS, WORDS
 from tcdebug.minifier.repros.script_setup import INPUT, found_text, keeps_input

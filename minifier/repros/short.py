@@ -15,7 +15,8 @@ import torch
 
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.layer_names import AOTINDUCTOR_BACKEND
-from tcdebug.minifier.cases.outcome import Kind, Outcome, RaisedAt, normalised
+from tcdebug.minifier.cases.messages import normalised
+from tcdebug.minifier.cases.outcome import Kind, Outcome, RaisedAt
 from tcdebug.minifier.cases.source import module_source, readable_names
 from tcdebug.minifier.cases.user_frames import last_exception
 from tcdebug.minifier.judging.compare import TOLERANCE

@@ -20,7 +20,6 @@ from tcdebug.minifier.bisection.layers import LayerFinding, Searchable, find_gra
 from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.criteria import Criteria
-from tcdebug.minifier.cases.decisions import read_decisions
 from tcdebug.minifier.cases.environment import variables_to_try
 from tcdebug.minifier.cases.layer_names import AOTINDUCTOR_BACKEND
 from tcdebug.minifier.cases.outcome import Kind, Outcome, RaisedAt
@@ -49,6 +48,7 @@ from tcdebug.minifier.subjects.subject import ReproFacts, WrittenRepro
 from tcdebug.minifier.targets import Target
 from tcdebug.minifier.targets.backends import EMBEDDED, INDUCTOR
 from tcdebug.minifier.targets.replaced import replaced_by_program
+from tcdebug.minifier.trace.decisions import read_decisions
 
 LEAST_SECONDS = 5.0
 """The smallest time limit of a candidate in seconds, because the machine may be busy."""

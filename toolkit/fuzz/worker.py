@@ -38,7 +38,6 @@ from tcdebug.fuzz.python.oracle import judge_python
 from tcdebug.fuzz.python.standalone import FAILS, confirmed
 from tcdebug.fuzz.runner import Notify, ProgramRunner
 from tcdebug.fuzz.verdict import ProgramVerdict
-from tcdebug.minifier.cases.decisions import read_decisions
 from tcdebug.minifier.judging.replay import SEED
 from tcdebug.minifier.processes.job import check_compiler
 from tcdebug.minifier.processes.sleeping import Sleeping
@@ -47,6 +46,7 @@ from tcdebug.minifier.sessions.execution import leave
 from tcdebug.minifier.sessions.search import warm_up
 from tcdebug.minifier.targets import inductor
 from tcdebug.minifier.targets.backends import EMBEDDED, INDUCTOR, Backend
+from tcdebug.minifier.trace.decisions import read_decisions
 from tcdebug.strategies.devices import CPU, CUDA, OPTIONS, Options, device_named
 from tcdebug.strategies.kinds import AnyProgram, script_of
 from tcdebug.strategies.program import Program

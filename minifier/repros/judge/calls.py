@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -59,6 +62,27 @@ def leave_compiled_autograd() -> None:
     """Compile no backward pass from now on, though a script does and may be in one."""
     compiled_autograd.in_compiled_autograd_region = False
     compiled_autograd.reset()
+
+
+def leave_script() -> None:
+    """Leave what a script set up for itself: compiled autograd, its time limits, and its folder.
+
+    torch looks for files in the current folder, which the script may have removed.
+    """
+    leave_compiled_autograd()
+    for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
+        signal.setitimer(timer, 0.0)
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        os.chdir(os.sep)
+
+
+def compile_on_this_thread() -> None:
+    """Compile without inductor's threads. After a fork, the child waits for them forever."""
+    config = sys.modules.get("torch._inductor.config")
+    if config is not None:
+        config.compile_threads = 1  # type: ignore[attr-defined] # set when the module is imported
 
 
 def detached(value: Any) -> Any:

@@ -23,8 +23,9 @@ import torch
 from tcdebug.minifier.judging.unwritten import Memory, filling_before_backward
 from tcdebug.minifier.repros.judge.calls import (
     FURTHER_SEEDS,
+    compile_on_this_thread,
     further_calls,
-    leave_compiled_autograd,
+    leave_script,
     run,
     widened,
 )
@@ -97,13 +98,7 @@ class GraphJudge:
             self._judge(off, to_parent)
 
     def _judge(self, off: Sequence[str], to_parent: ChildReport) -> None:
-        leave_compiled_autograd()
-        for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
-            signal.setitimer(timer, 0.0)  # the time limits of the script are not for the judge
-        try:
-            os.getcwd()
-        except FileNotFoundError:  # the script has removed its folder, and torch looks for files
-            os.chdir(os.sep)
+        leave_script()
         if self.longer_than:
             self._warm_up()
         if self.prepare is not None:
@@ -262,6 +257,7 @@ class GraphJudge:
         child = os.fork()
         if child == 0:
             os.dup2(writer, 1)
+            compile_on_this_thread()
             try:
                 self.run_here(off, quiet=True)
             except BaseException as error:

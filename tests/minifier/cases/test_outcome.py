@@ -10,6 +10,7 @@ import torch
 from torch._dynamo.exc import BackendCompilerFailed
 
 from tcdebug.compiler.errors.exceptions import CompileError
+from tcdebug.minifier.cases.messages import normalised
 from tcdebug.minifier.cases.outcome import (
     Kind,
     Outcome,
@@ -17,7 +18,6 @@ from tcdebug.minifier.cases.outcome import (
     causes,
     crash_signature,
     exception_signature,
-    normalised,
     root_cause,
     signal_name,
 )

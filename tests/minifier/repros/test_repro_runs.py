@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,26 @@ def test_a_wrong_number_is_reproduced_in_a_fresh_process(tmp_path: Path) -> None
     assert (done.status, done.reproduced) == (1, True), done.output
     assert "found    {'kind': 'wrong', 'what': 'forward | wrong value'}" in done.output
     assert done.output.endswith("it fails as expected\n")
+
+
+IN_PROCESS_WITH_THREADS = """
+import runpy, sys, torch
+import torch._inductor.config
+torch._inductor.config.compile_threads = 2
+torch.compile(lambda x: x + {number})(torch.ones(2))
+sys.exit(runpy.run_path("repro.py")["main"]())
+"""
+
+
+@pytest.mark.usefixtures("warm")
+def test_a_repro_runs_in_a_process_that_has_compiled_with_threads(tmp_path: Path) -> None:
+    number = time.time_ns() % 1_000_003  # threads compile only kernels that no cache has
+    case = captured(lambda x: x * number, torch.ones(2))
+    content = Repro(WRONG, {"backend": "inductor"}, seconds=20.0)
+    write(seeded(case), content, tmp_path / "repro.py")
+    (tmp_path / "main.py").write_text(IN_PROCESS_WITH_THREADS.format(number=number))
+    done = subprocess.run([sys.executable, "main.py"], cwd=tmp_path, check=False)
+    assert done.returncode == 0
 
 
 @pytest.mark.parametrize(("runs", "status"), [(3, 1), (2, 0)])

@@ -1,0 +1,44 @@
+"""The parts of an exception that are equal in all runs: its message, and the file that raised it.
+
+A repro script identifies its failure by the same rules, so it contains this module's text.
+"""
+
+from __future__ import annotations
+
+import re
+
+GENERATED = re.compile(r"^[0-9a-z]{40,}\.py$")
+"""Files that a compiler names after a hash of their contents."""
+PLAIN = (
+    (re.compile(r"^Triton Error \[CUDA\]: "), "CUDA error: "),
+    (re.compile(r"^CUDA driver error: "), "CUDA error: "),
+    (re.compile(r"^CUDA out of memory\..*"), "CUDA out of memory"),
+    (re.compile(r"^CUDA error: out of memory.*"), "CUDA out of memory"),
+    (re.compile(r"^(CUDA error: CU[A-Z]+_STATUS_[A-Z_]+).*"), r"\1"),
+    (re.compile(r"(/[\w.+-]+)+/?"), "<path>"),
+    (re.compile(r"'[^']*'|\"[^\"]*\"|\u2018[^\u2019]*\u2019"), "<name>"),
+    (re.compile(r"\b([A-Za-z_]+?)_\d+\b"), r"\1"),
+    (re.compile(r"0x[0-9a-fA-F]+|((?<=[\s(\[=,:])-)?\b\d+(\.\d*)?(e[+-]?\d+)?(?!\w)"), "#"),
+)
+"""What differs between runs in a message, and what replaces it.
+
+The message for one CUDA error depends on who reports it. Paths, quoted names, the numbers of
+generated names and other numbers depend on the process, on the graph, or on its sizes.
+"""
+LONGEST = 160
+"""A message is cut to so many characters."""
+
+
+def normalised(message: str) -> str:
+    """Return the first line of a message without what differs between runs."""
+    lines = message.strip().splitlines()
+    text = lines[0] if lines else ""
+    for pattern, replacement in PLAIN:
+        text = pattern.sub(replacement, text)
+    return text[:LONGEST]
+
+
+def short_file(filename: str) -> str:
+    """Return the last two parts of a file name, because paths differ between machines."""
+    *_, folder, name = ("", *filename.split("/"))
+    return "<generated>" if GENERATED.search(name) else f"{folder}/{name}".lstrip("/")
