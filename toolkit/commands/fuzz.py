@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,15 +39,66 @@ SECONDS = 600.0
 """Default duration of a campaign."""
 
 
-def run(
-    *, quiet: bool, as_json: bool, seconds: float | None, examples: int | None, jobs: int,
-    findings: Path, engine: str, **options: Any,
-) -> int:  # fmt: skip
+@dataclass(frozen=True)
+class FuzzOptions:
+    """The options of the subcommands, as the command line names them.
+
+    `cli/fuzz.py` describes each option.
+    """
+
+    findings: Path
+    timeout: float
+    memory: float
+    seconds: float | None = None
+    examples: int | None = None
+    backend: str = "tcdebug"
+    seed: int | None = None
+    units: str = ""
+    database: str = ""
+    bisect: bool = False
+    setup: Path | None = None
+    stop_after: int | None = None
+    device: str = CPU
+    large: bool = False
+    programs: str = ProgramKind.GRAPHS
+    jobs: int = 1
+    engine: str = LOCAL
+
+    @property
+    def endless(self) -> bool:
+        """Whether no option ends the campaign."""
+        return self.seconds is None and self.examples is None
+
+    def job(self) -> FuzzJob:
+        """Return the job of a worker, without a folder. Without a seed, it draws one."""
+        remote = "://" in self.database
+        local = str(Path(self.database).resolve()) if self.database else ""
+        return FuzzJob(
+            run_dir="",
+            findings=str(self.findings.resolve()),
+            backend=self.backend,
+            seed=int.from_bytes(os.urandom(3), "little") if self.seed is None else self.seed,
+            examples=self.examples,
+            seconds=self.seconds,
+            units=tuple(u for u in self.units.split(",") if u),
+            database=self.database if remote else local,
+            bisect=self.bisect,
+            limits=Limits(self.timeout, int(self.memory * (1 << 30))),
+            stop_after=self.stop_after,
+            setup="" if self.setup is None else str(self.setup.resolve()),
+            device=self.device,
+            large=self.large,
+            programs=ProgramKind(self.programs),
+        )
+
+
+def run(*, quiet: bool, as_json: bool, **given: Any) -> int:
     """Fuzz and show the findings. Return the exit status."""
-    if seconds is None and examples is None:
-        seconds = SECONDS
-    job = _job(findings, seconds, examples, **options)
-    status, tally, found = _campaign("fuzz-run", job, jobs, quiet, engine)
+    options = FuzzOptions(**given)
+    if options.endless:
+        options = replace(options, seconds=SECONDS)
+    job, findings = options.job(), options.findings
+    status, tally, found = _campaign("fuzz-run", job, quiet, options.jobs, options.engine)
     if status > FAILS and status != INTERRUPTED:
         return status
     if as_json:
@@ -61,8 +113,7 @@ def run(
 
 def ci(
     *, mode: str, style: str, output: Path | None, also: Sequence[tuple[str, Path]], quiet: bool,
-    seconds: float | None, examples: int | None, seed: int | None, jobs: int, findings: Path,
-    bisect: bool, database: str, engine: str, **options: Any,
+    **given: Any,
 ) -> int:  # fmt: skip
     """Judge the fixed findings again, fuzz, and write the new findings. Return the exit status."""
     files = [*also, *([(style, output)] if output else [])]
@@ -70,12 +121,15 @@ def ci(
         if not os.access(path.parent, os.W_OK):
             error("TCD004", f"cannot write {path}", "give -o and --also files in a writable folder")
             return USAGE
-    chosen = MODES[mode]
-    limit = chosen.seconds if seconds is None and examples is None else seconds
-    job = _job(
-        findings, limit, examples, seed=chosen.seed if seed is None else seed,
-        bisect=bisect and chosen.bisect, database=database if chosen.database else "", **options,
-    )  # fmt: skip
+    options, chosen = FuzzOptions(**given), MODES[mode]
+    options = replace(
+        options,
+        seconds=chosen.seconds if options.endless else options.seconds,
+        seed=chosen.seed if options.seed is None else options.seed,
+        bisect=options.bisect and chosen.bisect,
+        database=options.database if chosen.database else "",
+    )
+    job, findings = options.job(), options.findings
     fixed = [f for f in Findings(findings) if f.state is State.FIXED]
     status, failing = _again(fixed, job) if fixed else (0, {})
     if status:
@@ -83,7 +137,7 @@ def ci(
     for finding in fixed:
         if finding.slug in failing:
             Findings(findings).write(msgspec.structs.replace(finding, state=State.NEW))
-    status, tally, found = _campaign("fuzz-ci", job, jobs, quiet, engine)
+    status, tally, found = _campaign("fuzz-ci", job, quiet, options.jobs, options.engine)
     if status > FAILS:
         return status
     found = [*(f for f in fixed if f.slug in failing), *found]
@@ -101,7 +155,7 @@ def replay(
     chosen = _chosen(findings, names)
     if chosen is None:
         return USAGE
-    status, failing = _again(chosen, _job(findings, timeout=timeout, memory=memory))
+    status, failing = _again(chosen, FuzzOptions(findings, timeout, memory).job())
     if status:
         return status
     ended = {f.slug: failing.get(f.slug, "passes") for f in chosen}
@@ -122,7 +176,7 @@ def triage(
         return USAGE
     failing: dict[str, str] = {}
     if not known:
-        status, failing = _again(chosen, _job(findings, timeout=timeout, memory=memory))
+        status, failing = _again(chosen, FuzzOptions(findings, timeout, memory).job())
         if status:
             return status
     states = {f.slug: State.KNOWN if known else _state(f, f.slug in failing) for f in chosen}
@@ -165,49 +219,8 @@ def _state(finding: Finding, fails: bool) -> State:
     return State.NEW if again else finding.state
 
 
-def _job(
-    findings: Path,
-    seconds: float | None = None,
-    examples: int | None = None,
-    *,
-    backend: str = "tcdebug",
-    seed: int | None = None,
-    units: str = "",
-    database: str = "",
-    bisect: bool = False,
-    setup: Path | None = None,
-    timeout: float,
-    memory: float,
-    stop_after: int | None = None,
-    device: str = CPU,
-    large: bool = False,
-    programs: str = ProgramKind.GRAPHS,
-) -> FuzzJob:
-    """Return the job for these options, without a folder."""
-    if seed is None:
-        seed = int.from_bytes(os.urandom(3), "little")
-    remote = "://" in database
-    return FuzzJob(
-        run_dir="",
-        findings=str(findings.resolve()),
-        backend=backend,
-        seed=seed,
-        examples=examples,
-        seconds=seconds,
-        units=tuple(u for u in units.split(",") if u),
-        database=database if remote or not database else str(Path(database).resolve()),
-        bisect=bisect,
-        limits=Limits(timeout, int(memory * (1 << 30))),
-        stop_after=stop_after,
-        setup="" if setup is None else str(setup.resolve()),
-        device=device,
-        large=large,
-        programs=ProgramKind(programs),
-    )
-
-
 def _campaign(
-    command: str, job: FuzzJob, jobs: int, quiet: bool, engine: str = LOCAL
+    command: str, job: FuzzJob, quiet: bool, jobs: int = 1, engine: str = LOCAL
 ) -> tuple[int, CampaignTally, list[Finding]]:
     """Run a campaign; exit status, statistics and new findings."""
     tally = CampaignTally()
@@ -255,7 +268,7 @@ def _again(findings: Sequence[Finding], job: FuzzJob) -> tuple[int, dict[str, st
         part = msgspec.structs.replace(
             job, backend=backend, device=device, again=slugs, seconds=None
         )
-        status, tally, _ = _campaign("fuzz-replay", part, 1, quiet=True)
+        status, tally, _ = _campaign("fuzz-replay", part, quiet=True)
         if status:
             return status, {}
         failing.update(tally.failing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -28,64 +29,79 @@ from tcdebug.supervision.script_search import ScriptSearch
 from tcdebug.supervision.supervisor import begin
 
 
-def search(
-    command: str,
-    *,
-    script: str,
-    args: Sequence[str],
-    backend: str | None,
-    off: Sequence[str],
-    seconds: float,
-    script_seconds: float,
-    reruns: int,
-    timeout: float,
-    memory: float,
-    oracle: str,
-    slower_than: float,
-    longer_than: float,
-    fail_regex: str,
-    check: str,
-    confidence: float,
-    jobs: int,
-    fresh: bool,
-    standalone: bool,
-    quiet: bool,
-    style: str,
-    bisecting: bool,
-    minimising: bool,
-) -> int:
-    """Run the search and show its report. Return the exit status."""
+@dataclass(frozen=True)
+class SearchOptions:
+    """The options and arguments of `bisect` and `minify`, as the command line names them.
+
+    `cli/search_options.py` describes each option.
+    """
+
+    script: str
+    args: Sequence[str]
+    backend: str | None
+    off: Sequence[str]
+    seconds: float
+    script_seconds: float
+    reruns: int
+    timeout: float
+    memory: float
+    oracle: str
+    slower_than: float
+    longer_than: float
+    fail_regex: str
+    check: str
+    confidence: float
+    jobs: int
+    fresh: bool
+    standalone: bool
+    quiet: bool
+    style: str
+
+    def job(self, *, bisect: bool, minimise: bool) -> Job:
+        """Return the job of a session."""
+        return Job(
+            mode="search",
+            script=self.script,
+            args=list(self.args),
+            run_dir="",
+            backend=self.backend,
+            toggles=list(self.off),
+            bisect=bisect,
+            minimise=minimise,
+            limits=Limits(self.timeout, int(self.memory * (1 << 30))),
+            seconds=self.seconds,
+            script_seconds=self.script_seconds,
+            reruns=self.reruns,
+            wanted=Criteria(
+                self.oracle, self.slower_than, self.fail_regex, self.check, self.longer_than
+            ),
+            confidence=self.confidence,
+            jobs=self.jobs,
+            standalone=self.standalone,
+        )
+
+
+def search(command: str, options: SearchOptions, *, bisect: bool, minimise: bool) -> int:
+    """Run the search, show its report, and return the exit status."""
     try:
         check_compiler()
     except NoCompiler as problem:
         error(problem.code, str(problem), "tcdebug doctor checks the requirements")
         return USAGE
-    job = Job(
-        mode="search",
-        script=script,
-        args=list(args),
-        run_dir="",
-        backend=backend,
-        toggles=list(off),
-        bisect=bisecting,
-        minimise=minimising,
-        limits=Limits(timeout, int(memory * (1 << 30))),
-        seconds=seconds,
-        script_seconds=script_seconds,
-        reruns=reruns,
-        wanted=Criteria(oracle, slower_than, fail_regex, check, longer_than),
-        confidence=confidence,
-        jobs=jobs,
-        standalone=standalone,
-    )
-    return _searched(command, job, style, quiet=quiet, fresh=fresh)
+    job = options.job(bisect=bisect, minimise=minimise)
+    return _searched(command, job, options)
 
 
-def _searched(command: str, job: Job, style: str, *, quiet: bool, fresh: bool) -> int:
+def _searched(command: str, job: Job, options: SearchOptions) -> int:
     """Search, run the script without the culprits, and show the report. Return the exit status."""
     with warm_sessions() as sessions:
         supervisor = begin(
-            command, job, quiet=quiet, fresh=fresh, notes=not quiet, sessions=sessions
+            command,
+            job,
+            quiet=options.quiet,
+            fresh=options.fresh,
+            notes=not options.quiet,
+            sessions=sessions,
         )
         try:
             with supervisor.progress, ScriptBeside(supervisor) as beside:
@@ -94,7 +110,7 @@ def _searched(command: str, job: Job, style: str, *, quiet: bool, fresh: bool) -
         except UnknownBackend as problem:
             return refused(supervisor, problem)
     supervisor.finish(report.exit_status, healthy=report.status == "no_failure")
-    _show(report, style, command)
+    _show(report, options.style, command)
     return report.exit_status
 
 
