@@ -25,17 +25,35 @@ PLAIN = (
 The message for one CUDA error depends on who reports it. Paths, quoted names, the numbers of
 generated names and other numbers depend on the process, on the graph, or on its sizes.
 """
+OF_FAKE_TENSORS = re.compile(
+    r"(\w+ when making fake tensor call)\s+Explanation: .*?: got (\w+)\(\W(.*?)\W\)(?=\s+Hint:|$)",
+    re.S,
+)
+"""The message for all exceptions of operators on fake tensors, whose second line has its own."""
 LONGEST = 160
 """A message is cut to so many characters."""
 
 
 def normalised(message: str) -> str:
-    """Return the first line of a message without what differs between runs."""
-    lines = message.strip().splitlines()
-    text = lines[0] if lines else ""
+    """Return the first line of a message without what differs between runs.
+
+    If an operator failed on fake tensors, the message of its own exception counts too.
+    """
+    if found := OF_FAKE_TENSORS.match(message.strip()):
+        return plain(f"{found[1]}: {found[2]}: {found[3]}")
+    return plain(first_line(message))
+
+
+def first_line(message: str) -> str:
+    """Return the first line of a message that is not empty, or an empty text."""
+    return (message.strip().splitlines() or [""])[0]
+
+
+def plain(line: str) -> str:
+    """Return a line without what differs between runs."""
     for pattern, replacement in PLAIN:
-        text = pattern.sub(replacement, text)
-    return text[:LONGEST]
+        line = pattern.sub(replacement, line)
+    return line[:LONGEST]
 
 
 def short_file(filename: str) -> str:

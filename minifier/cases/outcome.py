@@ -80,6 +80,8 @@ class Outcome:
     """Whether the graph draws random numbers."""
     output: int | None = field(default=None, compare=False)
     """The position of the result that is wrong; None if something else is."""
+    named: str = field(default="", compare=False)
+    """The call at which the compiler worked when it raised an exception; empty if unknown."""
 
     @property
     def failed(self) -> bool:

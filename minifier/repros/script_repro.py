@@ -9,8 +9,8 @@ from importlib import resources
 from pathlib import Path
 
 from tcdebug.minifier.cases import environment
-from tcdebug.minifier.cases.messages import PLAIN
-from tcdebug.minifier.cases.outcome import Kind, Outcome, RaisedAt
+from tcdebug.minifier.cases.messages import PLAIN, first_line, plain
+from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job
 from tcdebug.minifier.repros.last_words import NUMBERS, WORDS
 from tcdebug.minifier.repros.script_setup import INPUT, found_text, keeps_input
@@ -90,5 +90,5 @@ def _expected(outcome: Outcome) -> dict[str, str | int | list[str]]:
     if status := EXIT_STATUS.fullmatch(outcome.message):
         said = outcome.signature.partition(f"{outcome.message} | ")[2].split(WORDS)
         return {"kind": "exception", "status": int(status[1]), "says": [s for s in said if s]}
-    raised = RaisedAt.of(outcome)
-    return {"kind": "exception", "class": raised.class_name, "what": raised.what}
+    name, _, message = outcome.message.partition(":")
+    return {"kind": "exception", "class": name, "what": plain(first_line(message))}

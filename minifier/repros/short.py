@@ -134,7 +134,7 @@ def fails_alike(result: Verified, outcome: Outcome) -> bool:
             return result.status < 0
         case Kind.EXCEPTION:
             raised = RaisedAt.of(outcome)
-            said = re.search(rf"^(?:[\w.]+\.)?{raised.class_name}: ?(.*)$", result.output, re.M)
+            said = re.search(rf"^(?:[\w.]+\.)?{raised.class_name}: ?(?s:(.*))", result.output, re.M)
             return result.status == 1 and said is not None and normalised(said[1]) == raised.what
     return False
 

@@ -46,6 +46,24 @@ def test_normalising_removes_what_differs_between_runs(message: str, plain: str)
     assert normalised(message) == plain
 
 
+def test_exceptions_of_operators_on_fake_tensors_have_different_messages() -> None:
+    """Dynamo gives all of them the same first line."""
+    made = [(torch.ones(3, 3), torch.ones(5, 5)), (torch.ones(4, 4), torch.ones(5, 5))]
+    mismatched = [
+        exception_signature(caught_compiling(torch.mm, *pair), "forward") for pair in made
+    ]
+    other = exception_signature(caught_compiling(torch.dot, *made[0]), "forward")
+    assert mismatched[0] == mismatched[1] != other
+    first = str(caught_compiling(torch.mm, *made[0]))
+    assert normalised(first) == normalised(normalised(first))
+    assert "same reduction dim" in normalised(first)
+
+
+def caught_compiling(function: Any, *inputs: torch.Tensor) -> BaseException:
+    torch.compiler.reset()
+    return caught(lambda: torch.compile(function, backend="eager")(*inputs))
+
+
 def test_a_long_message_is_cut() -> None:
     assert normalised("x" * 500) == "x" * 160
 

@@ -25,6 +25,7 @@ from tcdebug.fuzz.verdict import Status
 from tcdebug.strategies.kinds import script_of
 from tcdebug.strategies.python.python_program import CallStep, PythonProgram
 from tests.planted_in_dynamo import PLANTED, SLOW, program
+from tests.python_findings import DrawnConstruct
 from tests.support.drawn_programs import drawn
 
 FAILING_ONCE = """
@@ -236,6 +237,30 @@ def test_a_program_that_aotautograd_does_not_handle_yet_is_discarded(tmp_path: P
         first=("x = torch.arange(6.0).reshape(2, 3)", "y = x.detach()", "n = 1"),
     )
     assert judged(aliased, tmp_path, "aot_eager") == (Status.DISCARDED, "")
+
+
+@pytest.mark.parametrize("rows", [0, 2])
+def test_a_double_backward_of_a_compiled_graph_is_no_failure(rows: int, tmp_path: Path) -> None:
+    """AOTAutograd refuses it, in words only if there are elements. A later torch captures it."""
+    twice = program(
+        "leaf = x.detach().requires_grad_()\n"
+        "(first,) = torch.autograd.grad((leaf**3).sum(), leaf, create_graph=True)\n"
+        "torch._dynamo.graph_break()\nreturn [torch.autograd.grad(first.sum(), leaf)[0]]",
+        first=(f"x = torch.ones({rows}, 3)", "y = x", "n = 1"),
+    )
+    assert judged(twice, tmp_path, "aot_eager")[0] is not Status.FAILED
+
+
+def test_the_folder_of_a_worker_is_not_part_of_a_signature(tmp_path: Path) -> None:
+    made = DrawnConstruct(
+        "thread local", then="graph break", later_mode="torch.device('cpu')"
+    ).program()
+    signatures = []
+    for name in ("worker-0", "worker-1"):
+        (tmp_path / name).mkdir()
+        signatures.append(judged(made, tmp_path / name)[1])
+    assert signatures[0] == signatures[1]
+    assert "program.py:program" in signatures[0]
 
 
 def test_parameters_of_an_exported_program_are_constants(tmp_path: Path) -> None:

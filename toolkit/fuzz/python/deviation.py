@@ -16,7 +16,10 @@ UNSUPPORTED = (
     "GuardOnDataDependentSymNode", "FailOnRecompileLimitHit",
 )  # fmt: skip
 """Exceptions that say that torch.compile does not accept a program."""
-NOT_YET = ("does not yet handle", "not yet supported", "not supported yet")
+NOT_YET = (
+    "does not yet handle", "not yet supported", "not supported yet", "does not currently support",
+    "not currently supported",
+)  # fmt: skip
 """Texts of other exceptions that say so."""
 OF_FAKE_TENSORS = "TorchRuntimeError"
 """The exception in place of one that an operator raises, by design of another class."""

@@ -38,6 +38,11 @@ OF_OBJECTS = ("wrong identity", "wrong aliasing", "wrong inference tensor")
 """Deviations that do not count for a package, which returns values rather than objects."""
 
 
+CREATES_GRAPH = "create_graph=True"
+UNCONNECTED = "appears to not have been used in the graph"
+"""The message of autograd if a gradient has no history."""
+
+
 def judge_python(
     program: PythonProgram, name: str, notify: Callable[[str], None], folder: Path
 ) -> ProgramVerdict:
@@ -91,11 +96,21 @@ class PythonJudging:
         """Return the verdict on a deviation."""
         if found is None:
             return ProgramVerdict(Status.PASSED)
+        if found.error is not None and self._differentiated_twice(found.error):
+            return ProgramVerdict(Status.DISCARDED, message=f"no double backward: {found.detail}")
         if found.what == "unsupported":
             return ProgramVerdict(Status.DISCARDED, message=found.detail[:500])
         if first_deviation(eager, self.compilation.eager(), self.name) is not None:
             return ProgramVerdict(Status.DISCARDED, message="eager itself gives different results")
         return failed(self._outcome(found, eager))
+
+    def _differentiated_twice(self, error: Exception) -> bool:
+        """Return whether an exception says that a compiled graph has no double backward.
+
+        The message names that only if the graph has elements to differentiate.
+        """
+        asked = CREATES_GRAPH in self.compilation.program.source()
+        return asked and UNCONNECTED in str(error)
 
     def _unfit(self, eager: Sequence[CallState]) -> str:
         """Return why the way does not fit the program; empty if it does.
@@ -200,7 +215,8 @@ class PythonJudging:
         """Return the deviation as a failure, and whether a fresh capture does not have it."""
         if found.error is not None:
             cause = root_cause(found.error)
-            signature = exception_signature(found.error, found.phase)
+            place = f"{self.compilation.path.parent.name}/"  # which only this worker has
+            signature = exception_signature(found.error, found.phase).replace(place, "")
             message = f"call {found.call + 1}: {type(cause).__name__}: {cause}"
             return Outcome(Kind.EXCEPTION, found.phase, signature, message)
         if found.what.startswith("recompile"):
