@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Generic
@@ -11,14 +11,19 @@ from typing import Generic
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import Fallback
 from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.bisection.bisect import Fault, each_matters, needed
 from tcdebug.minifier.bisection.layers import LayerFinding
 from tcdebug.minifier.cases.outcome import Outcome
 from tcdebug.minifier.investigation import report
 from tcdebug.minifier.investigation.branch import Branch
 from tcdebug.minifier.oracles.budget import BudgetUsed
+from tcdebug.minifier.oracles.candidate_oracle import CandidateOracle
 from tcdebug.minifier.oracles.oracle import NoHang, Oracle
 from tcdebug.minifier.oracles.question import CandidateType
 from tcdebug.minifier.subjects.subject import Subject
+
+ONLY_A_PART = "with {} on, only a part of the graph fails; the whole graph passes"
+"""A note on a unit that is at fault in a minimised graph, but not in the whole."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,22 @@ class FailureFindings(Generic[CandidateType]):
     """The confidence that no pass on which a verdict rests was luck."""
     confirmed: bool = False
     """Whether the whole subject passes without the faults found, and each of them is needed."""
+
+    def confirm(self, oracle: CandidateOracle[CandidateType]) -> None:
+        """Confirm the faults in the whole, given that it passes with all of them off.
+
+        A unit may be at fault in a part of the whole only, because a pass that runs on the whole
+        replaces the operator. Such a fault is dropped.
+        """
+        faults = _whole_units(self.branches)
+        left = oracle.searched(lambda ask: needed(ask, self.base, faults))
+        units = {fault.unit for fault in left}
+        kept = [branch for branch in self.branches if units & set(branch.off)]
+        if all(branch.base == self.base for branch in kept):
+            dropped = [branch.off for branch in self.branches if not units & set(branch.off)]
+            self.notes += [ONLY_A_PART.format(", ".join(off)) for off in dropped]
+            self.branches, faults = kept, _whole_units(kept)
+        self.confirmed = oracle.searched(lambda ask: each_matters(ask, self.base, faults))
 
     def suspicion_holds(self, oracle: Oracle[CandidateType], log: EventLog) -> bool:
         """Wait until a failure that was suspected to be a hang has used up its time limit.
@@ -114,6 +135,11 @@ class FailureFindings(Generic[CandidateType]):
             run_dir=str(run_dir),
             notes=list(self.notes),
         )
+
+
+def _whole_units(branches: Sequence[Branch[CandidateType]]) -> list[Fault]:
+    """Return the faults of branches, each with its whole unit."""
+    return [replace(fault, whole_unit=True) for branch in branches for fault in branch.faults]
 
 
 def _fault(branch: Branch[CandidateType], subject: Subject[CandidateType]) -> report.ReportedFault:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Generic
@@ -20,7 +20,6 @@ from tcdebug.minifier.bisection.bisect import (
     Fault,
     Verdict,
     bisect,
-    each_matters,
 )
 from tcdebug.minifier.bisection.certainty import CertainVerdict
 from tcdebug.minifier.bisection.enabled import fewest_enabled
@@ -138,12 +137,8 @@ class Investigation(Generic[CandidateType]):
                 self._documenting.check_operators(branch)
             if branch.misregistered:
                 return  # that explains other failures too
-        faults = [fault for branch in self.findings.branches for fault in branch.faults]
-        whole = [replace(f, whole_unit=True) for f in faults]
-        oracle = CandidateOracle(self.oracle, self.findings.found.candidate)
-        self.findings.confirmed = left.kind is Kind.OK and oracle.searched(
-            lambda ask: each_matters(ask, self.findings.base, whole)
-        )
+        if left.kind is Kind.OK:
+            self.findings.confirm(CandidateOracle(self.oracle, self.findings.found.candidate))
 
     def _named_before(self, fault: Fault) -> bool:
         """Return whether a unit that is already off is named again, which ends the search."""
@@ -196,8 +191,8 @@ class Investigation(Generic[CandidateType]):
             return fails
 
         self._attempt(
-            "the search for the first wrong value",
-            lambda: self._start_at_first_wrong(branch, interesting(ask)),
+            "the search for a call that fails alone",
+            lambda: self._start_at_one_call(branch, interesting(ask)),
         )
         reducer = self.subject.reducer(branch.best, self.log)
         if reducer is None:
@@ -207,19 +202,24 @@ class Investigation(Generic[CandidateType]):
         finally:
             branch.best = reducer.best
 
-    def _start_at_first_wrong(
+    def _start_at_one_call(
         self, branch: Branch[CandidateType], fails: Interesting[CandidateType]
     ) -> None:
-        """Start from the operator that computes the first wrong value, if it fails alone."""
-        returned = self.subject.returned_values(branch.best, branch.failure)
-        if returned is None:
-            return
-        wrong = self.oracle.ask(returned.case, branch.base, "all values as results").output
-        part = None if wrong is None else returned.part(wrong)
-        if part is not None and fails(part, "first wrong value"):
-            sizes = branch.best.size, part.size
-            self.log.emit(MinifyStep("first_wrong_value", *sizes, "nodes"))
+        """Start from a call that fails alone: the exception is about it, or its value is wrong."""
+        found, part = "named call", self.subject.named_call(branch.best, branch.failure)
+        if part is None:
+            found, part = "first wrong value", self._first_wrong(branch)
+        if part is not None and fails(part, found):
+            step = found.replace(" ", "_")
+            self.log.emit(MinifyStep(step, branch.best.size, part.size, "nodes"))
             branch.best = part
+
+    def _first_wrong(self, branch: Branch[CandidateType]) -> CandidateType | None:
+        """Return the call that computes the first wrong value, if the values can be compared."""
+        if (returned := self.subject.returned_values(branch.best, branch.failure)) is None:
+            return None
+        wrong = self.oracle.ask(returned.case, branch.base, "all values as results").output
+        return None if wrong is None else returned.part(wrong)
 
     def _bisect(self, branch: Branch[CandidateType]) -> None:
         """Find the unit at fault in the small candidate, and the other units it needs."""

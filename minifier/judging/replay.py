@@ -27,6 +27,7 @@ from tcdebug.minifier.judging.draws import drawn_since, with_equal_draws
 from tcdebug.minifier.judging.further_calls import NumberedCall, calls_of, can_be_repeated
 from tcdebug.minifier.judging.kernels import EndlessKernels, finish_kernels
 from tcdebug.minifier.judging.layout import layout_difference
+from tcdebug.minifier.judging.named_call import named_call
 from tcdebug.minifier.judging.own_draws import SEEDS, difference_of_draws
 from tcdebug.minifier.judging.untimed_guards import untimed_guards
 from tcdebug.minifier.judging.unwritten import (
@@ -219,8 +220,8 @@ def judge(
         message = f"{type(cause).__name__}: {cause}"
         if at.phase == "capture":
             return Outcome(Kind.INVALID, at.phase, message=f"not captured again: {message}")
-        signature = exception_signature(error, at.phase)
-        return Outcome(Kind.EXCEPTION, at.phase, signature, message, drew=drew)
+        signature, named = exception_signature(error, at.phase), named_call(error, case.calls)
+        return Outcome(Kind.EXCEPTION, at.phase, signature, message, drew=drew, named=named)
     if at.phase == "capture":
         return Outcome(Kind.INVALID, at.phase, message="Dynamo found nothing to compile in it")
     if referee is not None and own_draws:

@@ -24,7 +24,10 @@ import gc, importlib, json, os, runpy, sys, time
 environment = dict(os.environ)
 gc.disable()  # imports make a million objects that stay
 for name in sys.argv[2:]:
-    importlib.import_module(name)
+    module, _, function = name.partition(":")
+    imported = importlib.import_module(module)
+    if function:
+        getattr(imported, function)()
 gc.freeze()
 gc.enable()
 place, number, forked = sys.argv[1], 0, None
@@ -124,6 +127,7 @@ class Interpreters:
 
     environment: Mapping[str, str]
     imports: Sequence[str]
+    """Modules that it imports, and functions that it calls, as `module:function`."""
     _started: list[Interpreter] = field(default_factory=list)
 
     def start(self) -> None:

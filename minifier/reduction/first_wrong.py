@@ -62,15 +62,22 @@ class ReturnedValues:
         It has eager's operands, so that a difference in rounding before it cannot make it fail.
         None if the call cannot be taken out of the graph.
         """
-        name = self.completed_by[wrong]
-        later = Truncate().edits(self.whole)
-        later = later[: later.index(name)] if name in later else later
-        prefix = Truncate().apply(self.whole, later) if later else self.whole
-        if prefix is None:
-            return None
-        kept = _with_operand(next(n for n in prefix.calls if n.name == name))
-        others = [edit for edit in CutNodes().edits(prefix) if edit not in kept]
-        return CutNodes().apply(prefix, others) if others else None
+        return call_alone(self.whole, self.completed_by[wrong])
+
+
+def call_alone(whole: Case, name: str) -> Case | None:
+    """Return one call of a graph, with its operands as inputs.
+
+    None if the graph has no other, or if the call cannot be taken out of it.
+    """
+    later = Truncate().edits(whole)
+    later = later[: later.index(name)] if name in later else later
+    prefix = Truncate().apply(whole, later) if later else whole
+    if prefix is None:
+        return None
+    kept = _with_operand(next(n for n in prefix.calls if n.name == name))
+    others = [edit for edit in CutNodes().edits(prefix) if edit not in kept]
+    return CutNodes().apply(prefix, others) if others else None
 
 
 def returned_values(whole: Case) -> ReturnedValues | None:

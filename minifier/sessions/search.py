@@ -70,6 +70,19 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_UN)
 
 
+PICK = "tcdebug.minifier.targets.inductor.vector_instructions:pick"
+"""Called in an interpreter for inductor before it runs repros, if it then takes no time."""
+
+
+def _calls(backend: Backend) -> tuple[str, ...]:
+    """Return what an interpreter calls after its imports, so that no repro has to."""
+    if backend.name != INDUCTOR:
+        return ()
+    from tcdebug.minifier.targets.inductor import vector_instructions  # noqa: PLC0415 - start-up time
+
+    return (PICK,) if vector_instructions.all_known_to_work() else ()
+
+
 OWN_DRAWS = (
     "the backend draws its own random numbers, so only types, dtypes, shapes and whether values "
     "are finite are compared with eager"
@@ -311,7 +324,7 @@ class Session:
             return None
         without_caches = WITHOUT_CACHES if backend.name == INDUCTOR else {}
         variables = {**repro_environment(), **without_caches, NVML: "1"}
-        return Interpreters(variables, IMPORTS[backend.name])
+        return Interpreters(variables, (*IMPORTS[backend.name], *_calls(backend)))
 
     def _oracle(self, subject: GraphSubject, jobs: int | None = None) -> Oracle[Case]:
         return Oracle(

@@ -36,7 +36,7 @@ from tcdebug.minifier.processes.fork import Fork, fork, fork_past_handlers
 from tcdebug.minifier.processes.imports import ImportsOfChildren
 from tcdebug.minifier.processes.interpreters import Interpreters
 from tcdebug.minifier.processes.process import Child, Ended, Limits, finished
-from tcdebug.minifier.reduction.first_wrong import ReturnedValues, returned_values
+from tcdebug.minifier.reduction.first_wrong import ReturnedValues, call_alone, returned_values
 from tcdebug.minifier.reduction.reducer import Reducer
 from tcdebug.minifier.repros import repro
 from tcdebug.minifier.repros.candidate import Candidates
@@ -248,6 +248,12 @@ class GraphSubject:
         own_draws = failure.drew and not self.target.draws_as_eager
         compared = failure.output is not None and self.criteria.oracle in VALUES
         return returned_values(candidate) if compared and not own_draws else None
+
+    def named_call(self, candidate: Case, failure: Outcome) -> Case | None:
+        """Return the call that an exception is about, if it can be taken out of the graph."""
+        if failure.named not in [node.name for node in candidate.calls]:
+            return None
+        return call_alone(candidate, failure.named)
 
     def find_layer(
         self, asked: Searchable, base: Toggles, failure: Outcome, confidence: float

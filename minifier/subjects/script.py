@@ -184,6 +184,9 @@ class ScriptSubject:
     def returned_values(self, candidate: WholeScript, failure: Outcome) -> None:
         """Return None: the values of a script are not compared."""
 
+    def named_call(self, candidate: WholeScript, failure: Outcome) -> None:
+        """Return None: a script has no calls that could be taken out."""
+
     def find_layer(
         self, asked: Searchable, base: Toggles, failure: Outcome, confidence: float
     ) -> LayerFinding:

@@ -93,6 +93,10 @@ class Subject(Runner[CandidateType], Protocol[CandidateType]):
         """Return the candidate that returns all its values; None if that would say nothing."""
         ...
 
+    def named_call(self, candidate: CandidateType, failure: Outcome) -> CandidateType | None:
+        """Return the part of a candidate that a failure names; None if it names none."""
+        ...
+
     def find_layer(
         self, asked: Searchable, base: Toggles, failure: Outcome, confidence: float
     ) -> LayerFinding:

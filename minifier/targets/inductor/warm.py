@@ -8,7 +8,6 @@ import torch
 from torch._inductor import config
 from torch._inductor.codecache import torch_key
 from torch._inductor.compile_fx import compile_fx
-from torch._inductor.cpu_vec_isa import pick_vec_isa
 from torch._inductor.fx_passes import joint_graph, post_grad, pre_grad
 from torch._inductor.runtime.cache_dir_utils import cache_dir
 
@@ -18,6 +17,7 @@ from tcdebug.minifier.cases.settings import changed, set_back
 from tcdebug.minifier.processes.fork import Notify, fork
 from tcdebug.minifier.processes.partial_objects import remove_torn
 from tcdebug.minifier.processes.process import Limits, finished
+from tcdebug.minifier.targets.inductor import vector_instructions
 from tcdebug.minifier.targets.inductor.settings import (
     CONFIG,
     UNCACHED,
@@ -36,7 +36,7 @@ def set_up() -> None:
     """Do what a first compile does before it looks at its graph, without compiling anything."""
     register()
     torch_key()  # reads all of torch's files
-    pick_vec_isa()
+    vector_instructions.pick()
 
 
 def _try_to_register(log: EventLog) -> None:
@@ -56,7 +56,7 @@ def warm_up(log: EventLog) -> None:
     _try_to_register(log)
     remove_torn(Path(cache_dir()))
     with set_back(CONFIG, {**changed(CONFIG), **UNCACHED}, EventLog(None)):
-        pick_vec_isa()
+        vector_instructions.pick()
 
     def work(notify: Notify) -> bytes:
         _compile_one()

@@ -15,6 +15,7 @@ import torch
 from backends import target
 from captured import captured, targets
 from torch import Tensor, fx
+from torch._dynamo.backends.common import aot_autograd
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
@@ -35,7 +36,7 @@ from tcdebug.minifier.reduction.loop import ReductionLoop
 from tcdebug.minifier.reduction.reducer import GRAPHS
 from tcdebug.minifier.subjects.graph import GraphSubject, graph_oracle
 
-ALL, ALONE = "all values as results", "first wrong value"
+ALL, ALONE, NAMED = "all values as results", "first wrong value", "named call"
 
 
 class HereOracle(Oracle[Case]):
@@ -165,6 +166,46 @@ def test_the_operator_with_the_first_wrong_value_is_found_in_two_runs(
     assert targets(best) == ["tanh"]
     assert purposes[1:3] == [ALL, ALONE]
     assert not {"truncate", "cut_nodes"} & set(purposes)
+
+
+def raising(name: str, about: str = "") -> Callable[..., Any]:
+    """Return a backend that raises if it gets an operator, while it holds that or another node."""
+
+    def broken(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        calls = {n.target.__name__: n for n in module.graph.nodes if n.op == "call_function"}
+        if name in calls:
+            node = calls.get(about, calls[name])
+            raise ValueError(f"planted in {name}" if node else "")
+        return module.forward
+
+    return broken
+
+
+def test_the_operator_that_an_exception_is_about_is_found_in_one_run(tmp_path: Path) -> None:
+    best, purposes = minimised(tmp_path, raising("tanh"), captured(trained, X.clone()))
+    assert targets(best) == ["tanh"]
+    assert purposes[1] == NAMED
+    assert not {"truncate", "cut_nodes"} & set(purposes)
+
+
+def test_an_operator_that_does_not_fail_alone_is_only_a_guess(tmp_path: Path) -> None:
+    best, purposes = minimised(tmp_path, raising("tanh", "mul"), captured(chain, X))
+    assert targets(best) == ["tanh"]
+    assert purposes[1] == NAMED
+    assert "truncate" in purposes
+
+
+def test_an_exception_in_the_trace_of_backward_names_no_operator(tmp_path: Path) -> None:
+    def raises(*args: Any) -> Any:
+        raise ValueError("planted")
+
+    decompositions = {torch.ops.aten.tanh_backward.default: raises}
+
+    traced = aot_autograd(fw_compiler=lambda g, _: g.forward, decompositions=decompositions)
+    case = captured(trained, X.clone().requires_grad_())
+    best, purposes = minimised(tmp_path, traced, case)
+    assert targets(best) == ["tanh"]
+    assert purposes[1] == "truncate"
 
 
 def test_a_wrong_index_is_found_if_no_float_is_wrong(tmp_path: Path) -> None:

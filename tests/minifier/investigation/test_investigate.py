@@ -87,6 +87,14 @@ class FailsOtherwiseWithout(Oracle[Case]):
         return Rate(runs, runs)
 
 
+class FailsThroughOneUnit(Oracle[Case]):
+    """The whole case fails if and only if one unit is on. Other units do not matter to it."""
+
+    def answer(self, question: Question[Case]) -> Outcome:
+        """Return whether the unit is on."""
+        return Outcome(Kind.OK) if "lower.b" in question.toggles.texts() else WRONG
+
+
 @dataclass
 class Told(Investigation[Case]):
     """An investigation whose bisection results are given."""
@@ -183,6 +191,22 @@ def test_a_unit_that_is_named_again_ends_the_search_for_further_faults(tmp_path:
     assert told.units == ["lower.c"]
     assert told.findings.notes == ["it fails with lower.a off too, and lower.a is named again"]
     assert not told.findings.confirmed
+
+
+def test_a_unit_that_is_at_fault_in_a_part_of_the_graph_only_is_no_culprit(tmp_path: Path) -> None:
+    log = EventLog(tmp_path)
+    subject = GraphSubject(Backend("tcdebug", "tcdebug", run_dir=str(tmp_path)), log)
+    oracle = oracle_of(FailsThroughOneUnit, subject, log)
+    found = FailureFound(captured(torch.tanh, torch.ones(3)), WRONG, 0)
+    told = Told(
+        FailureFindings(found, Toggles()), subject, oracle, log, units=["lower.a", "lower.b"]
+    )
+    told._fault_by_fault()
+    assert [b.off for b in told.findings.branches] == [["lower.b"]]
+    assert told.findings.confirmed
+    assert told.findings.notes == [
+        "with lower.a on, only a part of the graph fails; the whole graph passes"
+    ]
 
 
 @torch.library.custom_op("registered_wrongly::doubled", mutates_args=())

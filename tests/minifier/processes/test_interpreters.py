@@ -61,6 +61,19 @@ def test_a_crash_ends_a_script_alone_and_a_hang_the_interpreter(waiting: Interpr
 
 
 @pytest.mark.usefixtures("warm")
+def test_what_an_interpreter_calls_is_done_before_its_scripts() -> None:
+    interpreters = Interpreters(repro_environment(), ("sys", "faulthandler:enable"))
+    interpreters.start()
+    one = interpreters.ready()
+    assert one is not None
+    text = "import faulthandler\nprint(faulthandler.is_enabled())\n"
+    for _ in range(2):
+        (one.folder / "script.py").write_text(text)
+        assert one.run(["script.py"], 100.0)[1] == "True\n"
+    interpreters.end()
+
+
+@pytest.mark.usefixtures("warm")
 def test_a_repro_is_verified_by_a_waiting_interpreter(
     waiting: Interpreters, tmp_path: Path
 ) -> None:
