@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Generic
 
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.bisect import Fault
 from tcdebug.minifier.bisection.enabled import Enabled
-from tcdebug.minifier.cases.outcome import Outcome
+from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.report import StageDiff
 from tcdebug.minifier.oracles.question import CandidateType
 
@@ -58,6 +59,26 @@ class Branch(Generic[CandidateType]):
     def faults(self) -> list[Fault]:
         """The fault and its alternatives."""
         return [self.fault, *self.alternatives] if self.fault is not None else []
+
+    def whole_without(self, ask: Callable[[Sequence[str]], Outcome]) -> Outcome:
+        """Return the outcome of the whole with units off: those of this fault.
+
+        If it still fails, but not without a partner of the culprit, that becomes the culprit. The
+        two are at fault together in the smallest candidate. In the whole, other steps may take the
+        place of the one, but not of the other: a wrong plan of memory damages every buffer.
+        """
+        left = ask(self.off)
+        if not left.failed or self.fault is None or self.enabled is None or self.alternatives:
+            return left
+        taken = {decision.unit: decision for decision in self.fault.failure.decisions}
+        for unit in self.enabled.partners:
+            if unit in taken and (without := ask([unit])).kind is Kind.OK:
+                others = (other for other in self.enabled.partners if other != unit)
+                partners = (*others, self.fault.unit)
+                self.fault = replace(self.fault, decisions=(taken[unit],), whole_unit=True)
+                self.enabled = replace(self.enabled, unit=unit, partners=partners)
+                return without
+        return left
 
     @property
     def only(self) -> list[str]:

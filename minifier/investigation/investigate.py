@@ -34,6 +34,7 @@ from tcdebug.minifier.oracles.candidate_oracle import CandidateOracle
 from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.oracles.question import CandidateType, Question
 from tcdebug.minifier.search.reducing import Interesting, reduce_ahead
+from tcdebug.minifier.subjects.one_call import one_call
 from tcdebug.minifier.subjects.subject import Subject
 
 
@@ -130,15 +131,21 @@ class Investigation(Generic[CandidateType]):
                 return
             if self._caused_by_toggles(branch):
                 return
+            left = self._whole_without(branch, toggles)
             toggles = toggles.without(off=branch.off)
-            purpose = f"the whole graph without {', '.join(branch.off)}"
-            left = self.oracle.ask(self.findings.found.candidate, toggles, purpose)
             if left.failed:
                 self._documenting.check_operators(branch)
             if branch.misregistered:
                 return  # that explains other failures too
         if left.kind is Kind.OK:
             self.findings.confirm(CandidateOracle(self.oracle, self.findings.found.candidate))
+
+    def _whole_without(self, branch: Branch[CandidateType], toggles: Toggles) -> Outcome:
+        """Return the outcome of the whole without a fault, or without the partner at fault."""
+        whole, what = self.findings.found.candidate, "the whole graph without"
+        return branch.whole_without(
+            lambda off: self.oracle.ask(whole, toggles.without(off=off), f"{what} {', '.join(off)}")
+        )
 
     def _named_before(self, fault: Fault) -> bool:
         """Return whether a unit that is already off is named again, which ends the search."""
@@ -205,21 +212,12 @@ class Investigation(Generic[CandidateType]):
     def _start_at_one_call(
         self, branch: Branch[CandidateType], fails: Interesting[CandidateType]
     ) -> None:
-        """Start from a call that fails alone: the exception is about it, or its value is wrong."""
-        found, part = "named call", self.subject.named_call(branch.best, branch.failure)
-        if part is None:
-            found, part = "first wrong value", self._first_wrong(branch)
-        if part is not None and fails(part, found):
-            step = found.replace(" ", "_")
+        """Start from a call that fails alone, if one is found."""
+        failing = branch.best, branch.base, branch.failure
+        if found := one_call(self.subject, self.oracle, failing, fails):
+            step, part = found[0].replace(" ", "_"), found[1]
             self.log.emit(MinifyStep(step, branch.best.size, part.size, "nodes"))
             branch.best = part
-
-    def _first_wrong(self, branch: Branch[CandidateType]) -> CandidateType | None:
-        """Return the call that computes the first wrong value, if the values can be compared."""
-        if (returned := self.subject.returned_values(branch.best, branch.failure)) is None:
-            return None
-        wrong = self.oracle.ask(returned.case, branch.base, "all values as results").output
-        return None if wrong is None else returned.part(wrong)
 
     def _bisect(self, branch: Branch[CandidateType]) -> None:
         """Find the unit at fault in the small candidate, and the other units it needs."""

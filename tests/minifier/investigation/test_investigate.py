@@ -13,6 +13,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Decision
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.bisect import Fault
+from tcdebug.minifier.bisection.enabled import Enabled
 from tcdebug.minifier.cases.case import Case, CaseInput
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.branch import Branch
@@ -93,6 +94,14 @@ class FailsThroughOneUnit(Oracle[Case]):
     def answer(self, question: Question[Case]) -> Outcome:
         """Return whether the unit is on."""
         return Outcome(Kind.OK) if "lower.b" in question.toggles.texts() else WRONG
+
+
+class FailsThroughAPartner(Oracle[Case]):
+    """The whole case passes without one setting. In it, no other unit matters."""
+
+    def answer(self, question: Question[Case]) -> Outcome:
+        """Return whether the setting is on."""
+        return Outcome(Kind.OK) if "config.b" in question.toggles.texts() else WRONG
 
 
 @dataclass
@@ -207,6 +216,31 @@ def test_a_unit_that_is_at_fault_in_a_part_of_the_graph_only_is_no_culprit(tmp_p
     assert told.findings.notes == [
         "with lower.a on, only a part of the graph fails; the whole graph passes"
     ]
+
+
+class ToldWithPartners(Told):
+    """The culprit of the minimised case has partners."""
+
+    def _bisect(self, branch: Branch[Case]) -> None:
+        super()._bisect(branch)
+        assert branch.fault is not None
+        decisions = tuple(Decision(u, "", "", 0, True) for u in ("config.b", branch.fault.unit))
+        branch.fault = replace(branch.fault, failure=replace(WRONG, decisions=decisions))
+        branch.enabled = Enabled(branch.fault.unit, ("lower.c", "config.b"), ("decompose.d",))
+
+
+def test_the_partner_without_which_the_whole_graph_passes_is_the_culprit(tmp_path: Path) -> None:
+    log = EventLog(tmp_path)
+    subject = GraphSubject(Backend("tcdebug", "tcdebug", run_dir=str(tmp_path)), log)
+    oracle = oracle_of(FailsThroughAPartner, subject, log)
+    found = FailureFound(captured(torch.tanh, torch.ones(3)), WRONG, 0)
+    findings = FailureFindings(found, Toggles())
+    told = ToldWithPartners(findings, subject, oracle, log, units=["lower.a", "lower.never"])
+    told._fault_by_fault()
+    (branch,) = findings.branches
+    assert (branch.off, findings.confirmed) == (["config.b"], True)
+    assert branch.only == ["decompose.d", "lower.c", "lower.a", "config.b"]
+    assert told.units == ["lower.never"]
 
 
 @torch.library.custom_op("registered_wrongly::doubled", mutates_args=())
