@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import inspect
 import os
 import platform
 import random
@@ -129,10 +130,11 @@ def _replace_thread_pool() -> None:
     """Let torch replace the thread pool that a fork loses, while this is the only thread.
 
     Otherwise the threads of autograd replace it. If two of them do so at the same time, torch ends
-    the process with "Invalid thread pool!".
+    the process with "Invalid thread pool!". What has replaced torch's function is left out: the
+    number of threads that a script wants, which `threads` remembers, stays as it is.
     """
     if (torch := sys.modules.get("torch")) is not None and hasattr(torch, "set_num_threads"):
-        torch.set_num_threads(torch.get_num_threads())
+        inspect.unwrap(torch.set_num_threads)(torch.get_num_threads())
 
 
 def _release_captures() -> None:

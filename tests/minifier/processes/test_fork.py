@@ -18,6 +18,7 @@ import torch
 
 from tcdebug.minifier.processes.fork import Fork, Notify, Work, fork, fork_past_handlers
 from tcdebug.minifier.processes.process import Ended, Limits, finished, wait
+from tcdebug.minifier.processes.threads import Threads
 
 SOON = Limits(seconds=1.0)
 BRIEF = Limits(seconds=0.5)
@@ -50,6 +51,20 @@ def test_an_answer_is_returned() -> None:
     assert result.answer == b"answer"
     assert (result.signal, result.timed_out, result.over_memory) == (0, False, False)
     assert gone(result.pid)
+
+
+def test_a_child_computes_with_as_many_threads_as_the_script_wants() -> None:
+    def session(notify: Notify) -> bytes:
+        threads = Threads()
+        torch.set_num_threads(3)
+
+        def candidate(notify: Notify) -> bytes:
+            threads.restore()
+            return b"%d" % torch.get_num_threads()
+
+        return finished(fork(candidate)).answer or b""
+
+    assert ended(session).answer == b"3"
 
 
 def test_an_empty_message_is_delivered() -> None:
