@@ -29,6 +29,9 @@ EAGER = "eager"
 FALLBACK_RANDOM = "fallback_random"
 """The option with which inductor and the embedded compiler draw random numbers as eager does."""
 
+DECOMPOSING = "aot_eager_decomp_partition"
+"""The first part of the names of torch's backends that take inductor's decompositions."""
+
 GraphCompiler = Callable[..., Callable[..., Any]]
 """Called with a graph and its inputs. Returns a callable."""
 
@@ -79,6 +82,8 @@ class Backend:
             found: GraphCompiler = torch._dynamo.lookup_backend(lower)
             if lower == EAGER:
                 return lambda graph, inputs: found(for_eager(graph), inputs)
+            if self.draws_as_eager:
+                stack.enter_context(torch._inductor.config.patch({FALLBACK_RANDOM: True}))
             return found
         options = dict(self.options)
         if self.name == EMBEDDED:
@@ -157,8 +162,9 @@ class Backend:
         Values can be compared only if random numbers are drawn as in eager.
         """
         of_script = not isinstance(self.backend, str)  # it may be built on inductor
-        inductor = self.name in (INDUCTOR, AOTINDUCTOR_BACKEND, *ENTRIES) or of_script
-        given = not inductor or FALLBACK_RANDOM in self.options
+        inductor = self.name in (INDUCTOR, AOTINDUCTOR_BACKEND, *ENTRIES)
+        may_replace = inductor or of_script or self.name.startswith(DECOMPOSING)
+        given = not may_replace or FALLBACK_RANDOM in self.options
         return {} if given or self.own_draws else {FALLBACK_RANDOM: True}
 
     @property

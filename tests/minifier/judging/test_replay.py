@@ -27,7 +27,7 @@ from tcdebug.minifier.judging.replay import SEED, compare, fresh_capture, judge,
 from tcdebug.minifier.repros.candidate import Candidates
 from tcdebug.minifier.subjects.judges import judge_of
 from tcdebug.minifier.targets import Target
-from tcdebug.minifier.targets.backends import Backend
+from tcdebug.minifier.targets.backends import DECOMPOSING, Backend
 
 
 def program(x: torch.Tensor) -> torch.Tensor:
@@ -192,6 +192,16 @@ def test_switching_off_a_layer_removes_the_backend(tmp_path: Path) -> None:
     assert judged(case, target, tmp_path, Toggles())[0].kind is Kind.EXCEPTION
     off = Toggles.parse(["layer.backend"])
     assert judged(case, target, tmp_path, off)[0].kind is Kind.OK
+
+
+@pytest.mark.parametrize(("name", "off"), [(DECOMPOSING, []), ("broken", ["layer.backend"])])
+def test_a_backend_with_the_decompositions_of_inductor_draws_as_eager(
+    name: str, off: list[str], tmp_path: Path
+) -> None:
+    """By default, inductor's decomposition of dropout draws other numbers than eager."""
+    case = captured(lambda x: torch.nn.functional.dropout(x, 0.5), torch.ones(64))
+    target = Backend(broken if name == "broken" else name, name)
+    assert judged(case, target, tmp_path, Toggles.parse(off))[0].kind is Kind.OK
 
 
 def broken(graph: fx.GraphModule, inputs: Sequence[Any]) -> Any:
