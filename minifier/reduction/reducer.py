@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.reduction import CaseReduction
@@ -22,7 +24,7 @@ from tcdebug.minifier.reduction.operators.cut_nodes import CutNodes
 from tcdebug.minifier.reduction.operators.drop_outputs import DropOutputs
 from tcdebug.minifier.reduction.operators.drop_regions import DropRegions
 from tcdebug.minifier.reduction.operators.inline_subgraphs import InlineSubgraphs
-from tcdebug.minifier.reduction.operators.transforms import is_well_formed
+from tcdebug.minifier.reduction.operators.transforms import is_balanced, is_well_formed
 from tcdebug.minifier.reduction.operators.truncate import Truncate
 from tcdebug.minifier.search import reducing
 
@@ -66,9 +68,13 @@ GRAPHS = Reductions(
 )
 """The reductions of a graph. Those of operators run again if the operators have changed."""
 
+LEAKING = replace(GRAPHS, is_valid=lambda case: is_balanced(case.graph))
+"""The reductions of a graph in which a value outlives its transform."""
+
 
 class Reducer(ReductionLoop[Case]):
     """The search for a smaller case that is still interesting."""
 
     def __init__(self, case: Case, log: EventLog) -> None:
-        super().__init__(case, GRAPHS, log)
+        whole = is_well_formed(case.graph)
+        super().__init__(case, GRAPHS if whole else LEAKING, log)

@@ -13,7 +13,7 @@ from tcdebug.minifier.reduction.operators.regions import function_name, regions
 from tcdebug.minifier.reduction.operators.surgery import editable, finish, leaves, set_outputs
 from tcdebug.minifier.reduction.operators.transforms import (
     differentiated,
-    leave_transforms,
+    outputs_like,
     remove_transform,
     transforms,
 )
@@ -42,7 +42,7 @@ class DropRegions:
                 if not remove_transform(graph, chosen):
                     return None
                 if not graph.output_node().all_input_nodes:  # it returned only derivatives
-                    set_outputs(graph, leave_transforms(graph, leaves(graph)))
+                    set_outputs(graph, outputs_like(case.graph, graph, leaves(graph)))
         for start, end in _droppable(case):
             if start.name not in edits or start.name in starts:
                 continue

@@ -22,7 +22,7 @@ from tcdebug.minifier.cases.case import (
 from tcdebug.minifier.cases.placement import devices, evaluated
 from tcdebug.minifier.judging.replay import SEED
 from tcdebug.minifier.reduction.operators.regions import changes_state, function_name, regions
-from tcdebug.minifier.reduction.operators.transforms import is_part, leave_transforms, transforms
+from tcdebug.minifier.reduction.operators.transforms import is_part, outputs_like, transforms
 
 WRITING = {
     "setitem", "delitem", "iadd", "iand", "ifloordiv", "ilshift", "imatmul", "imod", "imul", "ior",
@@ -262,6 +262,6 @@ def finish(case: Case, graph: fx.Graph, inputs: Sequence[CaseInput] | None = Non
         outputs = leaves(graph)
     if not outputs:
         return None
-    set_outputs(graph, leave_transforms(graph, list(dict.fromkeys(outputs))))
+    set_outputs(graph, outputs_like(case.graph, graph, list(dict.fromkeys(outputs))))
     remove_dead(graph)
     return case.with_graph(graph, inputs)

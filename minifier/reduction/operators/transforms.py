@@ -86,11 +86,27 @@ def is_well_formed(graph: fx.Graph) -> bool:
     return levels(graph) is not None
 
 
+def is_balanced(graph: fx.Graph) -> bool:
+    """Return whether every transform that starts also ends."""
+    return transforms(graph) is not None
+
+
 def _level(node: fx.Node) -> int:
     """Return the level for which a call wraps or unwraps a value."""
     place = 2 if function_name(node) == "_add_batch_dim" else 1
     level: Any = node.args[place]
     return int(level)
+
+
+def outputs_like(original: fx.Graph, graph: fx.Graph, outputs: Sequence[fx.Node]) -> list[fx.Node]:
+    """Return what an edited graph returns for these values: they leave their transforms.
+
+    If values of the original outlive their level, as the results of `torch.func.vjp` do, that may
+    be what fails, and the values are returned as they are.
+    """
+    if is_well_formed(original):
+        return leave_transforms(graph, outputs)
+    return list(outputs)
 
 
 def _live_levels(graph: fx.Graph) -> dict[fx.Node, frozenset[int]]:
@@ -210,6 +226,8 @@ def remove_transform(graph: fx.Graph, transform: Transform) -> bool:
     if transform.kind != "vmap":
         markers |= {n for n in inside if _is_marker(n, transform)}
     for node in reversed(list(graph.nodes)):
+        if node in markers and node.users:  # it returns its argument
+            node.replace_all_uses_with(_operand(node))
         if node in gone or node in markers or (node in passed and not node.users):
             graph.erase_node(node)
         elif node in inside and function_name(node) in (*WRAPS, *UNWRAPS):

@@ -14,7 +14,7 @@ from tcdebug.minifier.reduction.operators.surgery import (
     remove_dead,
     set_outputs,
 )
-from tcdebug.minifier.reduction.operators.transforms import leave_transforms
+from tcdebug.minifier.reduction.operators.transforms import outputs_like
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Truncate:
         set_outputs(graph, [])
         for name in edits:
             erase_with_marks(graph, named[name])
-        outputs = leave_transforms(graph, leaves(graph))
+        outputs = outputs_like(case.graph, graph, leaves(graph))
         if not outputs:
             return None
         set_outputs(graph, outputs)

@@ -66,6 +66,34 @@ def test_an_unbalanced_transform_is_not_well_formed() -> None:
         assert not is_well_formed(graph)
 
 
+def test_values_that_outlive_their_transform_are_reduced_too(tmp_path: Path) -> None:
+    """`torch.func.vjp` returns a function that holds values of its transform."""
+
+    def function(x: torch.Tensor) -> Any:
+        return torch.func.vjp(lambda y: (y.sin() + 1).sum(), x)
+
+    case = captured(function, torch.rand(4, requires_grad=True))
+    assert not is_well_formed(case.graph)
+    log = EventLog(tmp_path, own=True)
+
+    def small(wanted: Callable[[Case], bool]) -> list[str]:
+        def interesting(candidate: Case, purpose: str) -> bool:
+            run(load(candidate, str(tmp_path / "candidate.py")), candidate)
+            return "sin" in targets(candidate) and wanted(candidate)
+
+        return targets(Reducer(case, log).run(interesting))
+
+    assert small(lambda candidate: True) == ["sin"]
+    assert small(lambda candidate: not is_well_formed(candidate.graph)) == [
+        "_grad_increment_nesting", "_wrap_for_grad", "set_inplace_requires_grad_allowed",
+        "_set_tensor_requires_grad", "set_inplace_requires_grad_allowed",
+        "sin", "_grad_decrement_nesting",
+    ]  # fmt: skip
+    events = "".join(file.read_text() for file in tmp_path.glob("events*.jsonl"))
+    assert "reduction" in events
+    assert '"fallback"' not in events  # no edit raised
+
+
 class Broken:
     """A reduction that raises."""
 
