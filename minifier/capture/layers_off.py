@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -33,9 +33,9 @@ from tcdebug.minifier.capture.exports import (
     in_eager,
     packages_replaced,
 )
-from tcdebug.minifier.capture.float64_graphs import in_float64
+from tcdebug.minifier.capture.float64_graphs import in_float64, in_own_dtypes
 from tcdebug.minifier.capture.identity import compile_is_identity
-from tcdebug.minifier.capture.rounding_noise import with_noise
+from tcdebug.minifier.capture.rounding_noise import with_noise, without_noise
 from tcdebug.minifier.cases.layer_names import (
     CACHES,
     CUDAGRAPHS,
@@ -44,6 +44,7 @@ from tcdebug.minifier.cases.layer_names import (
     GUARDS,
     PRECISION,
     ROUNDING,
+    ROUNDING_CONTROLS,
     STAND_INS,
     WRAPPER,
 )
@@ -100,6 +101,15 @@ def layers_off(toggles: Toggles, log: EventLog) -> Iterator[None]:
         yield
 
 
+ROUNDED: Mapping[str, Callable[..., Any]] = {
+    PRECISION: in_float64,
+    ROUNDING: with_noise,
+    ROUNDING_CONTROLS[PRECISION]: in_own_dtypes,
+    ROUNDING_CONTROLS[ROUNDING]: without_noise,
+}
+"""Layer of rounding or its control -> the backend that runs graphs in its place."""
+
+
 def _in_eager(toggles: Toggles) -> bool:
     """Return whether nothing that the program gives to torch.compile is compiled."""
     return DYNAMO in toggles.off or WRAPPER in toggles.off
@@ -107,9 +117,7 @@ def _in_eager(toggles: Toggles) -> bool:
 
 def _rounded_otherwise(toggles: Toggles) -> Callable[..., Any] | None:
     """Return the backend that runs graphs in eager but rounds otherwise; None if none is asked."""
-    if PRECISION in toggles.off:
-        return in_float64
-    return with_noise if ROUNDING in toggles.off else None
+    return next((ROUNDED[layer] for layer in ROUNDED if layer in toggles.off), None)
 
 
 def _in_place_of_packages(toggles: Toggles) -> StandIn | None:

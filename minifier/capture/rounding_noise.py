@@ -1,6 +1,7 @@
 """A backend that runs graphs in eager, and changes the last bits of what their operators round.
 
-A script that fails with it, and passes in eager, rejects differences that rounding explains.
+A script that fails with it, and passes in eager and with its control, rejects differences that
+rounding explains.
 """
 
 from __future__ import annotations
@@ -28,18 +29,30 @@ def with_noise(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., A
     Results of integers, moved data and random numbers are those of eager. Equal calls have equal
     results.
     """
+    return _traced(_NoisyRun, module, inputs)
+
+
+def without_noise(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Return the graph, compiled as by `with_noise`, but run as it is: its control."""
+    return _traced(fx.Interpreter, module, inputs)
+
+
+def _traced(
+    run: Callable[[fx.GraphModule], fx.Interpreter], module: fx.GraphModule, inputs: Sequence[Any]
+) -> Callable[..., Any]:
+    """Compile a graph with AOTAutograd, and run its graphs with an interpreter."""
+
+    def interpreted(graph: fx.GraphModule, given: Sequence[Any]) -> Callable[[list[Any]], Any]:
+        return boxed(lambda arguments: run(graph).run(*arguments))
+
     compiled: Callable[..., Any] = aot_autograd(
-        fw_compiler=_compiled,
-        bw_compiler=_compiled,
-        inference_compiler=_compiled,
+        fw_compiler=interpreted,
+        bw_compiler=interpreted,
+        inference_compiler=interpreted,
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,
     )(module, inputs)
     return compiled
-
-
-def _compiled(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Any]:
-    return boxed(lambda arguments: _NoisyRun(graph).run(*arguments))
 
 
 class _NoisyRun(fx.Interpreter):

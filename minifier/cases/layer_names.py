@@ -40,6 +40,10 @@ PRECISION = "layer.precision"
 ROUNDING = "layer.rounding"
 """How operators round. With it switched off, graphs run in eager, with noise in what they round."""
 
+ROUNDING_CONTROLS: Mapping[str, str] = {name: f"{name}.control" for name in (PRECISION, ROUNDING)}
+"""Such a layer -> the same run without the change of rounding. It must pass, or the other says
+nothing about rounding."""
+
 PROGRAM_PASSES = "user"
 """All gated passes of the program, wherever they run; a prefix of their units."""
 

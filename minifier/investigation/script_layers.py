@@ -26,6 +26,7 @@ from tcdebug.minifier.cases.layer_names import (
     PRECISION,
     PROGRAM_PASSES,
     ROUNDING,
+    ROUNDING_CONTROLS,
     SCRIPT,
     STAND_INS,
     WRAPPER,
@@ -102,6 +103,8 @@ RUNS = {
     PROGRAM_PASSES: "without its gated passes",
     PRECISION: "in eager with its graphs in float64",
     ROUNDING: "in eager with noise in what its graphs round",
+    ROUNDING_CONTROLS[PRECISION]: "in eager with its graphs computed twice",
+    ROUNDING_CONTROLS[ROUNDING]: "with AOTAutograd alone and without noise",
     EXPORT: "with nothing exported",
     AOTINDUCTOR: "with torch.compile in place of AOTInductor",
     CACHE: "with all caches off",
@@ -193,10 +196,13 @@ class LayerSearch:
         return self._settled(layer)
 
     def rejects_rounding(self) -> str:
-        """Return how correctly rounded results fail in the same way; empty if they pass."""
-        for layer in (PRECISION, ROUNDING):
+        """Return how correctly rounded results fail in the same way; empty if they pass.
+
+        A control that fails shows that the failure has another reason than rounding.
+        """
+        for layer, control in ROUNDING_CONTROLS.items():
             self._run((layer,))
-            if self._same(layer):
+            if self._same(layer) and self._passes_with(control):
                 return layer
         return ""
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from tcdebug.minifier.capture.float64_graphs import in_float64
+from tcdebug.minifier.capture.float64_graphs import in_float64, in_own_dtypes
 
 Function = Callable[..., Any]
 
@@ -14,6 +14,21 @@ Function = Callable[..., Any]
 def compiled(function: Function) -> Function:
     torch._dynamo.reset()
     return torch.compile(function, backend=in_float64)
+
+
+def test_the_control_has_the_results_of_eager_and_is_otherwise_alike() -> None:
+    """A result that is computed from another one does not depend on it in either run."""
+
+    def two(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        inner = (x * 3).exp().tanh() / 3
+        return inner.sigmoid(), inner
+
+    x = torch.linspace(-2, 2, 64, requires_grad=True)
+    for backend in (in_float64, in_own_dtypes):
+        torch._dynamo.reset()
+        outer, inner = torch.compile(two, backend=backend)(x)
+        assert torch.equal(outer, two(x)[0]) == (backend is in_own_dtypes)
+        assert torch.autograd.grad(outer.sum(), inner, allow_unused=True) == (None,)
 
 
 def test_results_and_gradients_are_rounded_once() -> None:

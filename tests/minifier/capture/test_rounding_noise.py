@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tcdebug.minifier.capture.rounding_noise import with_noise
+from tcdebug.minifier.capture.rounding_noise import with_noise, without_noise
 
 
 def test_what_operators_round_changes_in_its_last_bits() -> None:
@@ -24,6 +24,8 @@ def test_what_operators_round_changes_in_its_last_bits() -> None:
         assert torch.equal(value, same), "equal calls have equal results"
         assert not torch.equal(value, other)
         torch.testing.assert_close(value, other, rtol=32 * torch.finfo(value.dtype).eps, atol=1e-5)
+    control = results(torch.compile(rounding, backend=without_noise))
+    assert all(map(torch.equal, control, eager))
 
 
 def test_moved_and_exact_values_are_those_of_eager() -> None:

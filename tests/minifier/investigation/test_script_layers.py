@@ -91,10 +91,12 @@ def test_a_script_rejects_rounding_if_it_fails_alike_in_float64_or_with_noise() 
         assert next(left, None) is None, "the first run that fails is the last"
         return shown
 
-    assert search(FAILS) == "layer.precision"
-    assert search(PASSES, FAILS) == "layer.rounding"
+    assert search(FAILS, PASSES) == "layer.precision"
+    assert search(PASSES, FAILS, PASSES) == "layer.rounding"
     assert search(PASSES, PASSES) == ""
     assert search(OTHER, OTHER) == "", "another failure says nothing about this one"
+    assert search(FAILS, FAILS, FAILS, FAILS) == "", "it fails with unchanged roundings too"
+    assert search(FAILS, OTHER, FAILS, OTHER) == "", "what the control shows is not known"
 
 
 def may_round(folder: Path, *events: Event) -> bool:
