@@ -72,11 +72,19 @@ class _Units:
                 self.called = True
                 self.close()
                 self._apply()
+                _pick_instructions()
         return _nothing
 
     def close(self) -> None:
         """Apply the toggles no longer."""
         self.patches.close()
+
+
+def _pick_instructions() -> None:
+    """Spare inductor a second, if it has not compiled anything yet."""
+    from tcdebug.minifier.targets.inductor import vector_instructions  # noqa: PLC0415 - start-up time
+
+    vector_instructions.pick_if_known()
 
 
 def _nothing() -> None:

@@ -27,9 +27,9 @@ class LiftConstants:
         graph, _ = editable(case)
         known = case.attributes()
         inputs = list(case.inputs)
-        first = next(n for n in graph.nodes if n.op != "placeholder")
         for target in edits:
             name = f"{target.replace('.', '_')}_value"
+            first = next(n for n in graph.nodes if n.op != "placeholder")  # it may be erased below
             with graph.inserting_before(first):
                 placeholder = graph.placeholder(name)
             placeholder.meta = {"example_value": known[target]}

@@ -28,6 +28,7 @@ from tcdebug.minifier.targets.inductor import (
     settings,
     triton_compile,
     triton_kernels,
+    vector_instructions,
 )
 from tcdebug.minifier.targets.inductor.options import allowed_options
 from tcdebug.minifier.targets.inductor.settings import (
@@ -57,6 +58,7 @@ SEAMS: tuple[Seam, ...] = (
 
 PATCHES: tuple[Patch, ...] = (
     *options.PATCHES,
+    *vector_instructions.PATCHES,
     *passes.PATCHES,
     *autograd.PATCHES,
     *attention.PATCHES,

@@ -8,13 +8,29 @@ from __future__ import annotations
 
 import hashlib
 import platform
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch._inductor import config, cpu_vec_isa
 from torch._inductor.cpp_builder import get_compiler_version_info, get_cpp_compiler
-from torch._inductor.runtime.cache_dir_utils import cache_dir
 
+from tcdebug.compiler.configuration.options import Options
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.patching import Patch, patched
+
+PATCHES = (
+    Patch(
+        "torch._inductor.cpu_vec_isa:VecISA",
+        "check_build",
+        "vector instructions are tried again in every process",
+        takes=("code",),
+    ),
+)
+(TRY,) = PATCHES
+SETTING = "cpp.vec_isa_ok"
+"""The setting of torch that says whether they work, so that torch does not try them."""
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 """The file that Linux changes with every start of a machine."""
 
@@ -25,29 +41,33 @@ def pick() -> None:
     It does not try them again if all worked since the machine was started, with this torch and this
     compiler.
     """
-    known = all_known_to_work()
-    with config.patch({"cpp.vec_isa_ok": True} if known else {}):
+    known, worked = all_known_to_work(), list[bool]()
+
+    def remembering(original: Callable[..., bool]) -> Callable[..., bool]:
+        def check_build(self: Any, code: str) -> bool:
+            worked.append(known or original(self, code))
+            return worked[-1]
+
+        return check_build
+
+    with patched(TRY, remembering, EventLog(None)):
         cpu_vec_isa.pick_vec_isa()
-    if not known and _all_work() and (record := _record()) is not None:
+    record = _record()
+    if record is not None and worked and all(worked) and config.cpp.vec_isa_ok is None:
         record.parent.mkdir(parents=True, exist_ok=True)
         record.touch()
+
+
+def pick_if_known() -> None:
+    """Do so only if that takes no time. Else torch does it, if a kernel is compiled."""
+    if not cpu_vec_isa.valid_vec_isa_list.cache_info().currsize and all_known_to_work():
+        pick()
 
 
 def all_known_to_work() -> bool:
     """Return whether all vector instructions of the CPU were tried before, and worked."""
     record = _record()
     return record is not None and record.exists()
-
-
-def _all_work() -> bool:
-    """Return whether this process has found that all instructions of the CPU work."""
-    claimed = cpu_vec_isa.x86_isa_checker()
-    possible = [
-        isa
-        for isa in cpu_vec_isa.supported_vec_isa_list
-        if all(flag in claimed for flag in str(isa).split())
-    ]
-    return bool(possible) and cpu_vec_isa.valid_vec_isa_list() == possible
 
 
 def _record() -> Path | None:
@@ -58,7 +78,6 @@ def _record() -> Path | None:
         compiler = get_compiler_version_info(get_cpp_compiler())
     except Exception:  # there is no compiler, or it does not run
         return None
-    claimed = cpu_vec_isa.x86_isa_checker()
-    facts = (torch.__version__, torch.version.git_version, compiler, claimed, BOOT.read_text())
+    facts = (torch.__version__, torch.version.git_version, compiler, BOOT.read_text())
     name = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
-    return Path(cache_dir(), f"vector-instructions-{name}")
+    return Options.from_env().cache_dir / f"vector-instructions-{name}"

@@ -55,7 +55,8 @@ def warm_up(log: EventLog) -> None:
     """
     _try_to_register(log)
     remove_torn(Path(cache_dir()))
-    with set_back(CONFIG, {**changed(CONFIG), **UNCACHED}, EventLog(None)):
+    others = {name: v for name, v in changed(CONFIG).items() if name != vector_instructions.SETTING}
+    with set_back(CONFIG, {**others, **UNCACHED}, EventLog(None)):
         vector_instructions.pick()
 
     def work(notify: Notify) -> bytes:

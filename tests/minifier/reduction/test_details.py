@@ -267,18 +267,20 @@ def test_simple_values_are_not_made_less_simple() -> None:
     ]  # fmt: skip
 
 
-def test_a_tensor_of_the_module_becomes_an_input() -> None:
+def test_tensors_of_the_module_become_inputs() -> None:
     module = torch.nn.Module()
     module.register_buffer("scale", torch.tensor([2.0, 3.0]))
+    module.register_buffer("shift", torch.tensor([1.0, 2.0]))
     graph = torch.fx.Graph()
     x = graph.placeholder("x")
-    scale = graph.get_attr("scale")
-    graph.output((graph.call_function(torch.mul, (x, scale)),))
+    scale, shift = graph.get_attr("scale"), graph.get_attr("shift")
+    scaled = graph.call_function(torch.mul, (x, scale))
+    graph.output((graph.call_function(torch.add, (scaled, shift)),))
     case = Case(torch.fx.GraphModule(module, graph), (CaseInput("x", torch.ones(2)),))
     reduced = edited(LiftConstants(), case)
-    assert [i.name for i in reduced.inputs] == ["x", "scale_value"]
+    assert [i.name for i in reduced.inputs] == ["x", "scale_value", "shift_value"]
     assert reduced.attributes() == {}
-    assert reduced.module(*reduced.values())[0].tolist() == [2.0, 3.0]
+    assert reduced.module(*reduced.values())[0].tolist() == [3.0, 5.0]
 
 
 # -- calls ----------------------------------------------------------------------------------

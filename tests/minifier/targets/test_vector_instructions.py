@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torch._inductor import cpu_vec_isa
+from torch._inductor import config, cpu_vec_isa
 
 from tcdebug.minifier.targets.inductor import vector_instructions
 
@@ -20,6 +20,8 @@ def forget() -> None:
     """Let this process determine the instructions anew."""
     cpu_vec_isa.valid_vec_isa_list.cache_clear()
     KINDS._VecISA__bool__impl.cache_clear()
+    for isa in cpu_vec_isa.supported_vec_isa_list:
+        getattr(type(isa).__bool__, "cache_clear", lambda: None)()
 
 
 @pytest.fixture
@@ -31,7 +33,7 @@ def tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]
         trials.append(str(isa))
         return str(isa) != "avx2" or not (tmp_path / "broken").exists()
 
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("TCDEBUG_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(KINDS, "check_build", check_build)
     forget()
     yield trials
@@ -60,6 +62,21 @@ def test_instructions_of_which_some_failed_are_tried_again(
         assert "avx2" in tried
         assert "avx2" not in map(str, cpu_vec_isa.valid_vec_isa_list())
     assert not vector_instructions.all_known_to_work()
+
+
+def test_a_script_that_says_that_they_fail_is_believed(tried: list[str]) -> None:
+    vector_instructions.pick()
+    forget()
+    with config.patch({vector_instructions.SETTING: False}):
+        vector_instructions.pick()
+    assert cpu_vec_isa.valid_vec_isa_list() == []
+
+
+def test_nothing_is_tried_before_it_is_needed(tried: list[str]) -> None:
+    vector_instructions.pick_if_known()
+    assert not tried
+    vector_instructions.pick()
+    assert tried
 
 
 def test_another_start_of_the_machine_is_another_machine(
