@@ -16,6 +16,7 @@ FUSION = {
     "fuse.reduction": "run a reduction and what surrounds it in one loop nest",
     "fuse.place_by_value": "on a CPU, find the place of an extreme by comparing with it",
     "fuse.split_reduction": "split a reduction to few elements among the programs of a GPU",
+    "fuse.column_sums": "on a CPU, add up columns in the kernel that reduces their rows",
     "fuse.horizontal": "run neighbours that read the same memory in one loop nest",
     "fuse.combo": "launch independent kernels of a GPU together",
 }

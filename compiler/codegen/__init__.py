@@ -5,6 +5,7 @@ UNITS = {
     "codegen.loop_order": "run the loops of a reduction from large strides to small ones",
     "codegen.half_values": "keep bfloat16 and float16 values as floats, rounded only where needed",
     "codegen.column": "reduce over a strided axis with vector lanes along a contiguous one",
+    "codegen.column_values": "compute what depends on the column alone once, and not in each row",
     "codegen.rows": "reduce several rows at once where columns are too few for vector lanes",
     "codegen.blocks": "reduce a row in blocks of points that have a partial result each",
     "codegen.split": "split a reduction to a single value among threads",

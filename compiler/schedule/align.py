@@ -39,6 +39,10 @@ class Loops:
         """The outer axes, then the inner axes."""
         return self.outer + self.inner
 
+    def is_across(self, node: LoopNode) -> bool:
+        """Whether a node has a value for each point of the inner axes alone (`column_sums.py`)."""
+        return bool(self.outer and self.inner) and not set(node.axes) & set(self.outer)
+
 
 def loops_of(node: LoopNode) -> Loops:
     """Return the loops of a single node."""

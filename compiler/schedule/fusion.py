@@ -84,8 +84,8 @@ class Fusion:
     def _group(self, loops: Loops, work: int) -> Group:
         return Group(loops, next(self._numbers), work)
 
-    def run(self) -> list[Group | Extern]:
-        """Merge until no pair is left. Returns the groups in an order in which they can run."""
+    def run(self) -> None:
+        """Merge until no pair is left."""
         refused: set[tuple[int, int]] = set()
         changed = True
         while changed:
@@ -100,7 +100,6 @@ class Fusion:
                     changed = True
                 else:
                     refused.add((a.number, b.number))
-        return self._ordered()
 
     def _pairs(self) -> Iterator[tuple[int, str, str]]:
         """(bytes saved, earlier node, later node) for nodes that access a common buffer."""
@@ -127,7 +126,8 @@ class Fusion:
             return False
         if self.dependencies.blocked(self._key(a), self._key(b)):
             return False
-        if scans_beside_inner_loops(a.loops, b.loops):
+        beside = scans_beside_inner_loops(a.loops, b.loops)
+        if beside and not only_scans_of_cpu(a.loops, b.loops):
             return False
         if any(isinstance(n, Scatter) for n in (*a.loops.nodes, *b.loops.nodes)):
             return False  # the points of a scatter run one after the other
@@ -135,18 +135,32 @@ class Fusion:
             ordered = self._in_order(merged)
             if not legal(ordered, self.memory) or not pays(ordered):
                 continue
+            if beside and sweeps(ordered) > 1:
+                continue
             if not linked(a, b) and not meets(ordered, a.names):
                 continue
             if self._crosses(ordered) and not self._crosses(a.loops) and not self._crosses(b.loops):
                 continue
             if not self.gate.allows(self._unit(a, b), f"{a.head}+{b.head}"):
                 return False
-            group = self._group(ordered, work)
-            self.dependencies.merge(self._key(a), self._key(b))
-            for name in group.names:
-                self.group_of[name] = group
+            self.join(a, b, ordered)
             return True
         return False
+
+    def join(self, first: Group, second: Group, loops: Loops) -> None:
+        """Replace two groups by one with these loops."""
+        group = self._group(self._in_order(loops), first.work + second.work)
+        self.dependencies.merge(self._key(first), self._key(second))
+        for name in group.names:
+            self.group_of[name] = group
+
+    def may_precede(self, first: Group, second: Group) -> bool:
+        """Whether the groups may run as one in which nothing of the first reads the second."""
+        return not self.dependencies.blocked(self._key(first), self._key(second))
+
+    def groups(self) -> list[Group]:
+        """Return the groups of loop nodes, in an order in which they can run."""
+        return [group for group in self.ordered() if isinstance(group, Group)]
 
     def _crosses(self, loops: Loops) -> bool:
         return crosses(loops, self.buffers, self.readers)
@@ -164,7 +178,8 @@ class Fusion:
             return "fuse.horizontal"
         return "fuse.reduction" if a.loops.inner or b.loops.inner else "fuse.vertical"
 
-    def _ordered(self) -> list[Group | Extern]:
+    def ordered(self) -> list[Group | Extern]:
+        """Return the groups and calls in an order in which they can run."""
         seen: set[int] = set()
         ordered: list[Group | Extern] = []
         for name in self.dependencies.order():
@@ -216,6 +231,16 @@ def scans_beside_inner_loops(first: Loops, second: Loops) -> bool:
     """
     nodes = (*first.nodes, *second.nodes)
     return bool(first.inner and second.inner) and any(isinstance(n, Scan) for n in nodes)
+
+
+def only_scans_of_cpu(first: Loops, second: Loops) -> bool:
+    """Return whether the groups reduce nothing, and a CPU runs their scans, in one sweep.
+
+    A reduction in the loop of a scan would not be vectorized.
+    """
+    nodes = (*first.nodes, *second.nodes)
+    on_cpu = all(n.out.device.type == "cpu" for n in nodes)
+    return on_cpu and not any(isinstance(n, Reduction) for n in nodes)
 
 
 def legal(loops: Loops, memory: Mapping[str, str]) -> bool:
@@ -330,7 +355,7 @@ def sweep_numbers(loops: Loops) -> dict[str, int]:
     """Node inside the inner axes -> the first sweep in which all of its operands are known."""
     number: dict[str, int] = {}
     reduces: set[str] = set()
-    for node in loops.nodes:
+    for node in (n for n in loops.nodes if not loops.is_across(n)):
         number[node.name] = max(
             (number[r] + (r in reduces) for r in reads(node) if r in number), default=0
         )

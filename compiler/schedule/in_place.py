@@ -121,7 +121,7 @@ def _fits(node: Pointwise, kernel: Kernel, name: str, old: Buffer) -> bool:
     On a GPU, threads may divide a tile for reading differently than for writing, and a thread waits
     for the others only for loads that its own value depends on.
     """
-    if isinstance(node, Scatter) or node.into:
+    if isinstance(node, Scatter) or node.into or kernel.is_across(node):
         return False
     out = node.out
     same = (out.dtype, out.size, out.stride, out.device) == (

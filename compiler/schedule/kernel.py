@@ -38,7 +38,8 @@ class Kernel:
     """Nodes that run in one loop nest of `outer` around `inner` axes.
 
     A node over outer and inner axes is computed at every point. A reduction combines over the inner
-    axes. A node over the outer axes is computed once per outer point. A node reads other nodes of
+    axes. A node over the outer axes is computed once per outer point. On a CPU, a node over the
+    inner axes alone is computed after all of these (`is_across`). A node reads other nodes of
     the kernel only at the current point, so their values need not go through memory. `stored` names
     the nodes that are read outside the kernel.
 
@@ -66,7 +67,14 @@ class Kernel:
 
     def is_inner(self, node: LoopNode) -> bool:
         """Return whether a node has a value at every point of the outer and inner axes."""
-        return len(node.filled) > len(self.outer)
+        return len(node.filled) > len(self.outer) and not self.is_across(node)
+
+    def is_across(self, node: LoopNode) -> bool:
+        """Return whether a node has a value for each point of the inner axes alone.
+
+        It is the sum of a column over all outer points, or is computed from such sums.
+        """
+        return bool(self.outer and self.inner) and not set(node.axes) & set(self.outer)
 
     def loaded(self) -> set[str]:
         """Return the buffers and parameters that the kernel reads but does not compute."""

@@ -18,6 +18,7 @@ from tcdebug.compiler.ir.graph import (
     written,
 )
 from tcdebug.compiler.schedule.align import Loops
+from tcdebug.compiler.schedule.column_sums import join_columns
 from tcdebug.compiler.schedule.fusion import Fusion, Group
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 from tcdebug.compiler.schedule.memory_order import in_memory_order
@@ -32,7 +33,9 @@ def schedule_graph(graph: Graph, gate: Gate) -> Schedule:
     """Return the kernels and extern calls of a graph, fused as far as the gate allows."""
     graph = places_by_value(split_reductions(graph, gate), gate)
     fusion = Fusion(graph, gate)
-    groups = fusion.run()
+    fusion.run()
+    join_columns(fusion)
+    groups = fusion.ordered()
     needed = _needed_outside(graph, groups)
     groups = in_memory_order(graph, groups, needed, fusion.dependencies, gate)
     steps: list[Kernel | Extern] = []
@@ -76,11 +79,13 @@ def renamed(loops: Loops) -> tuple[tuple[Axis, ...], tuple[Axis, ...], tuple[Loo
     for node in loops.nodes:
         index = tuple(i.substitute(values) for i in node.index)
         body = node.body.substitute(values)
+        axes, over = (inner, outer) if loops.is_across(node) else (outer, inner)
         if isinstance(node, Pointwise):
-            axes = outer + inner if len(node.axes) > len(loops.outer) else outer
+            inside = not loops.is_across(node) and len(node.axes) > len(loops.outer)
+            axes = outer + inner if inside else axes
             nodes.append(replace(node, axes=axes, index=index, body=body))
         else:
-            nodes.append(replace(node, axes=outer, reduced=inner, index=index, body=body))
+            nodes.append(replace(node, axes=axes, reduced=over, index=index, body=body))
     return outer, inner, tuple(nodes)
 
 

@@ -68,7 +68,12 @@ def _kernel_problems(kernel: Kernel, defined: set[str]) -> Iterator[str]:
     made: dict[str, LoopNode] = {}
     for node in kernel.nodes:
         axes = (*node.axes, *node.over)
-        if axes not in (kernel.outer, kernel.outer + kernel.inner):
+        known = (kernel.outer, kernel.outer + kernel.inner)
+        if kernel.is_across(node):
+            known = (kernel.inner, kernel.inner + kernel.outer)
+        elif any(kernel.is_across(made[name]) for name in reads(node) if name in made):
+            yield f"{node.name} reads a column before it is complete"
+        if axes not in known:
             yield f"{node.name} loops over {axes} in {kernel.name}"
         if not written(node) and product(a.size for a in node.filled) != node.out.numel:
             yield f"{node.name} fills {node.out.size} over {node.filled}"

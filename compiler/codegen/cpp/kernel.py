@@ -15,6 +15,7 @@ import torch
 
 from tcdebug.compiler.codegen.cpp.accumulator import accumulators_of
 from tcdebug.compiler.codegen.cpp.branchless import without_branches
+from tcdebug.compiler.codegen.cpp.column_sums import write_columns
 from tcdebug.compiler.codegen.cpp.data_errors import may_report
 from tcdebug.compiler.codegen.cpp.emit import CppEmitter
 from tcdebug.compiler.codegen.cpp.lanes import LANES
@@ -30,6 +31,7 @@ from tcdebug.compiler.codegen.cpp.transposed_loads import (
     first_lane,
 )
 from tcdebug.compiler.codegen.cpp.variants import KernelVariant, innermost
+from tcdebug.compiler.codegen.kernels.column_values import with_column_values
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel
 from tcdebug.compiler.codegen.kernels.half_values import HALVES
 from tcdebug.compiler.codegen.kernels.sweeps import segments
@@ -68,6 +70,8 @@ class CppKernelWriter:
         along = innermost(kernel, choices.lane)
         if choices.branchless and along is not None:
             kernel = without_branches(kernel, along)
+        if choices.column_values and choices.lane is not None:
+            kernel = with_column_values(kernel, choices.lane) or kernel
         self.kernel = kernel
         self.choices = choices
         self.arguments = arguments
@@ -89,6 +93,10 @@ class CppKernelWriter:
             self._tiled(self.choices.tiling)
         elif self.kernel.nodes[0].scatters:
             self._scatter()
+        elif self.kernel.columns:
+            vector = "#pragma omp simd" if self.choices.vectorize else ""
+            pragmas = self.sweeps.parallel(1), vector
+            write_columns(self.emit, self.kernel, self._point, pragmas)
         else:
             self._nest()
         function.add("return found;")

@@ -62,6 +62,21 @@ class Lanes:
         for node in nodes:
             self.emit.innermost.add(f"{TYPES[node.dtype]} kept_{node.name}[{self.width}];")
 
+    def fold(self, accumulator: CppAccumulator, points: int) -> None:
+        """Add partial results to the total: those of the points of a block, or one per lane."""
+        block = self.emit.innermost
+        if points:
+            block.items.extend(accumulator.fold())
+        elif accumulator.spread:
+            block.add(f"#pragma omp simd reduction({accumulator.fold_clause})")
+            loop = f"for (int l = 0; l < {accumulator.spread}; ++l)"
+            block.add(f"{loop} {accumulator.close_chunk('[l]')}")
+        elif self.axis is None:
+            block.add(accumulator.close_chunk())
+        else:
+            loop = f"for (int l = 0; l < {self.count}; ++l)"
+            block.add(f"{loop} {accumulator.close_chunk('[l]')}")
+
     def join(self, accumulators: Sequence[CppAccumulator]) -> None:
         """Merge the states of rows that were processed together."""
         for accumulator in accumulators if self.rows > 1 else ():
@@ -82,8 +97,8 @@ def block_of(kernel: FlatKernel, segment: Segment) -> int:
     """Return the points of a block if a sweep along rows may combine blocks; 0 if it may not.
 
     The last block overlaps the one before, so its points are computed twice. That is not possible
-    if one of them overwrites an operand. g++ splits a short loop by a condition on its counter, and
-    then does not vectorize it.
+    if one of them overwrites an operand, or is added to the sum of a column. g++ splits a short
+    loop by a condition on its counter, and then does not vectorize it.
     """
     size = kernel.inner[-1].size.constant if kernel.inner else None
     if not segment.sweep or size is None or size < POINTS or kernel.scans:
@@ -97,7 +112,7 @@ def block_of(kernel: FlatKernel, segment: Segment) -> int:
         return 0
     if any(isinstance(expr, Guarded | IndexValue) and last in expr.axes for expr in bodies):
         return 0
-    if any(n.into for n in segment.nodes) or len(bodies) > LARGEST_BLOCK:
+    if any(n.into or n.across for n in segment.nodes) or len(bodies) > LARGEST_BLOCK:
         return 0
     return POINTS if size < LONG_ROW else POINTS_OF_LONG_ROW
 

@@ -23,6 +23,7 @@ from tcdebug.compiler.codegen.cpp.variants import (
     lane_axis,
 )
 from tcdebug.compiler.codegen.kernels.call import KernelCall, describe
+from tcdebug.compiler.codegen.kernels.column_values import with_column_values
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, flatten
 from tcdebug.compiler.codegen.kernels.half_values import has_half_values, with_half_values
 from tcdebug.compiler.codegen.kernels.repeats import without_repeats
@@ -160,6 +161,11 @@ def _choose(flat: FlatKernel, subject: str, gate: Gate) -> KernelVariant:
         split=split,
         index_sets=sets,
         blocks=blocks and gate.allows("codegen.blocks", subject),
+        column_values=(
+            lane is not None
+            and with_column_values(flat, lane) is not None
+            and gate.allows("codegen.column_values", subject)
+        ),
         branchless=(
             vectorize
             and sets is None

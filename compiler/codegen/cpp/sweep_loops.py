@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tcdebug.compiler.codegen.cpp.accumulator import CppAccumulator, accumulators_of, chunk_of
+from tcdebug.compiler.codegen.cpp.column_sums import add_to_column
 from tcdebug.compiler.codegen.cpp.data_errors import may_divide, may_report
 from tcdebug.compiler.codegen.cpp.emit import INNERMOST, CppEmitter, Place
 from tcdebug.compiler.codegen.cpp.index_sets import write_parts
@@ -15,6 +16,7 @@ from tcdebug.compiler.codegen.cpp.scan_pieces import (
     scan_pieces,
     write_pieces,
 )
+from tcdebug.compiler.codegen.cpp.shared_states import owners_first, sharing
 from tcdebug.compiler.codegen.cpp.text import TYPES, element, index_text, loop
 from tcdebug.compiler.codegen.cpp.transposed_loads import BlockedAxis, first_lane
 from tcdebug.compiler.codegen.cpp.variants import (
@@ -52,6 +54,7 @@ class SweepWriter:
         self.lane = choices.lane
         self.lanes = Lanes(choices.lane, choices.rows, emit)
         self._points = 0
+        self._owner: dict[str, str] = {}
 
     def segment(self, segment: Segment) -> None:
         """Write a sweep, or what is done once for each outer point."""
@@ -85,7 +88,10 @@ class SweepWriter:
 
     def sweep(self, segment: Segment) -> None:
         """Write a sweep over the inner axes, and the results of its reductions."""
-        accumulators = accumulators_of(self.kernel, segment.nodes, self.lane)
+        segment = Segment(segment.sweep, owners_first(segment.nodes))
+        self._owner = sharing(segment.nodes)
+        own = [n for n in segment.nodes if n.name not in self._owner]
+        accumulators = accumulators_of(self.kernel, own, self.lane)
         self.declare(accumulators)
         self._leave_earlier_sweeps(segment)
         self._declare_scratch(segment)
@@ -173,10 +179,10 @@ class SweepWriter:
         while True:
             if len(self.emit.blocks) == folds_at:
                 for accumulator in chunked:
-                    self._fold(accumulator)
+                    self.lanes.fold(accumulator, self._points)
             if len(self.emit.blocks) == depth:
                 for accumulator in in_lanes:
-                    self._fold(accumulator)
+                    self.lanes.fold(accumulator, self._points)
                 return
             self.emit.leave()
 
@@ -194,20 +200,6 @@ class SweepWriter:
             else:
                 self._variable(ctype, name, initial)
         return len(self.emit.blocks)
-
-    def _fold(self, accumulator: CppAccumulator) -> None:
-        block = self.emit.innermost
-        if self._points:
-            block.items.extend(accumulator.fold())
-        elif accumulator.spread:
-            block.add(f"#pragma omp simd reduction({accumulator.fold_clause})")
-            loop = f"for (int l = 0; l < {accumulator.spread}; ++l)"
-            block.add(f"{loop} {accumulator.close_chunk('[l]')}")
-        elif self.lane is None:
-            block.add(accumulator.close_chunk())
-        else:
-            loop = f"for (int l = 0; l < {self.lanes.count}; ++l)"
-            block.add(f"{loop} {accumulator.close_chunk('[l]')}")
 
     def _innermost_loop(
         self,
@@ -271,14 +263,20 @@ class SweepWriter:
         self, node: FlatNode, states: Mapping[str, CppAccumulator], counts: str = ""
     ) -> None:
         """Compute a node, or the next state of a reduction or scan, if the point counts."""
+        if node.across:
+            add_to_column(self.emit, self.kernel, node)
+            return
         if not node.kind:
             self.point(node)
             self._keep(node)
             return
+        at = "[l]" if self.lane is not None or self._points else ""
+        if node.name in self._owner:
+            self._running(node, states[self._owner[node.name]].variable("best") + at)
+            return
         state = states[node.name]
         value = self.emit.value(node.body).text
         value = state.chosen(value, counts) if counts else value
-        at = "[l]" if self.lane is not None or self._points else ""
         if state.spread:
             at = f"[{self.kernel.inner[-1].name}]"
         for line in state.update(value, index_text(row_major(self.kernel.inner)), at):

@@ -63,6 +63,7 @@ class KernelVariant:
     index_sets: Split | None = None
     branchless: bool = False
     blocks: bool = False
+    column_values: bool = False
 
 
 def innermost(kernel: FlatKernel, lane: Axis | None) -> Axis | None:
@@ -126,7 +127,7 @@ def lane_axis(kernel: FlatKernel, *, transposing: bool) -> Axis | None:
 
     Of axes with equal costs, the one with cheaper loads is better: each sweep repeats them.
     """
-    if not kernel.accumulates or not kernel.outer or not kernel.inner:
+    if not kernel.accumulates or not kernel.outer or not kernel.inner or kernel.columns:
         return None
     touched = addresses(kernel)
     read = _loaded(kernel)

@@ -35,6 +35,8 @@ class FlatNode:
     """Whether its address is data, so that points must run in order."""
     apart: frozenset[Axis] = frozenset()
     """For a scatter, the axes along which different points have different addresses."""
+    across: bool = False
+    """Whether it is the sum of a column over all outer points, or is computed after all of them."""
 
     @property
     def scans(self) -> bool:
@@ -44,7 +46,7 @@ class FlatNode:
     @property
     def reduces(self) -> bool:
         """Whether it accumulates, and has a value after the inner loops."""
-        return bool(self.kind) and not self.scans
+        return bool(self.kind) and not self.scans and not self.across
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,11 @@ class FlatKernel:
         """Whether any node is a scan."""
         return any(n.scans for n in self.nodes)
 
+    @property
+    def columns(self) -> tuple[FlatNode, ...]:
+        """The sums of columns, which rows add to."""
+        return tuple(n for n in self.nodes if n.across and n.kind)
+
 
 def flatten(kernel: Kernel, buffers: Mapping[str, Buffer], *, collapse: bool) -> FlatKernel:
     """Return the kernel over addresses. `collapse` merges nested loops over contiguous memory."""
@@ -83,6 +90,7 @@ def flatten(kernel: Kernel, buffers: Mapping[str, Buffer], *, collapse: bool) ->
             n.into if isinstance(n, Pointwise) else "",
             isinstance(n, Scatter),
             axes_apart(n) if isinstance(n, Scatter) else frozenset(),
+            kernel.is_across(n),
         )
         for n in kernel.nodes
     )

@@ -81,27 +81,30 @@ def segments(kernel: FlatKernel) -> list[Segment]:
 
     A node runs in the first sweep in which all its operands are known, except that a value used
     only by later sweeps is computed in the first of those. A store that overwrites an input comes
-    after all reads of the input.
+    after all reads of the input. Sums of columns are added to in the last sweep.
     """
-    made = {n.name: n for n in kernel.nodes}
+    nodes = [n for n in kernel.nodes if n.kind or not n.across]
+    made = {n.name: n for n in nodes}
     sweep: dict[str, int] = {}
-    for node in kernel.nodes:
+    for node in nodes:
         sweep[node.name] = max(
             (sweep[r] + made[r].reduces for r in reads_of(node) if r in made), default=0
         )
     last = max(sweep.values(), default=0)
-    for node in kernel.nodes:
-        if node.into and any(node.into in _memory_read(n) for n in kernel.nodes if n is not node):
+    for node in nodes:
+        if node.into and any(node.into in _memory_read(n) for n in nodes if n is not node):
             sweep[node.name] = last + (not node.inside)
-    for node in reversed(kernel.nodes):
+    last = max((sweep[n.name] for n in nodes if n.inside), default=0)
+    sweep |= {n.name: last for n in kernel.columns}
+    for node in reversed(nodes):
         if node.inside and not node.kind:
-            users = [sweep[n.name] for n in kernel.nodes if n.inside and node.name in reads_of(n)]
+            users = [sweep[n.name] for n in nodes if n.inside and node.name in reads_of(n)]
             if users:
                 sweep[node.name] = max(sweep[node.name], min(users))
     result: list[Segment] = []
     for number in range(max(sweep.values(), default=0) + 1):
         for inside in (False, True):
-            nodes = tuple(n for n in kernel.nodes if n.inside == inside and sweep[n.name] == number)
-            if nodes:
-                result.append(Segment(inside, tuple(_stores_last(nodes, made))))
+            found = tuple(n for n in nodes if n.inside == inside and sweep[n.name] == number)
+            if found:
+                result.append(Segment(inside, tuple(_stores_last(found, made))))
     return result
