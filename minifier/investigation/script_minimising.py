@@ -97,10 +97,7 @@ class ScriptMinimising:
             lines = start.size
             start = self._away_from_files(oracle, start)
             self._first_runs(oracle, runner, start)
-            seen, backend = self._observed(oracle, start), not self.last_checks
-            reducer = ScriptReducer(start, seen, self.log, comparable=backend)
-            self.versions = reducer.accepted
-            reduce_ahead(reducer, oracle.answer, oracle, self._interesting(oracle))
+            self._reduce(oracle, start)
             ended = True
         except BudgetUsed:
             reason = "" if self.versions else "the time ran out before the script had run"
@@ -275,6 +272,19 @@ class ScriptMinimising:
         if most < 1 or not self.last_checks or not fails(most):
             return most + 1
         return first_bad(0, most, fails)
+
+    def _reduce(self, oracle: Oracle[ScriptText], start: ScriptText) -> None:
+        """Reduce the script, with the values of the original and then with those of the result."""
+        seen, backend = self._observed(oracle, start), not self.last_checks
+        reducer = ScriptReducer(start, seen, self.log, comparable=backend)
+        self.versions = reducer.accepted
+        interesting, smallest = self._interesting(oracle), None
+        while True:
+            reduce_ahead(reducer, oracle.answer, oracle, interesting)
+            if reducer.best == smallest:
+                return
+            smallest = reducer.best
+            reducer.continue_with(self._observed(oracle, smallest))
 
     def _observed(self, oracle: Oracle[ScriptText], start: ScriptText) -> dict[str, str]:
         """Run the script in eager. Return the literal value of each expression by its text."""

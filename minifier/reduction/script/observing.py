@@ -2,7 +2,8 @@
 
 The script runs with each expression wrapped in a call that records its value and returns it. An
 expression that has the same literal value wherever and whenever it is evaluated can be replaced by
-that literal, for example `args.hidden` by 64.
+that literal, for example `args.hidden` by 64. One that always is the same function or class of the
+script can be replaced by its name, for example `MODELS[args.model]` by `Transformer`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import ast
 import json
 import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from tcdebug.minifier.reduction.script.rewriting import Rewrite, expressions, rewritten
@@ -19,6 +22,8 @@ OBSERVER = "__tcdebug_observed__"
 """The name of the function that wraps the expressions."""
 LONGEST = 60
 """The limit on the text of a literal, in characters."""
+WRAPPED = "__wrapped__"
+"""The attribute of functions that call another one of the same name, such as compiled ones."""
 NOT_WRAPPED = (ast.Constant, ast.Starred, ast.Slice, ast.Yield, ast.YieldFrom, ast.Await)
 """Expressions whose value is known, or that cannot be an argument."""
 
@@ -47,7 +52,7 @@ def instrumented(text: str, path: Path) -> str | None:
 
 BEGIN = """
 from {module} import ObservedValues as {name}
-{name} = {name}({path!r})
+{name} = {name}({path!r}, globals())
 """
 """The first lines of an observed script."""
 
@@ -55,36 +60,53 @@ from {module} import ObservedValues as {name}
 class ObservedValues:
     """The values of expressions by their text. They are written to a file at exit, as JSON."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, names: Mapping[str, object]) -> None:
         self._seen: dict[str, str | None] = {}
         self._path = Path(path)
+        self._names = names
 
     def __call__(self, text: str, value: Any) -> Any:
         """Record the value of an expression, and return it."""
         if self._seen.get(text, "") is not None:
-            found = literal(value)
+            found = literal(value, self._definition)
             self._seen[text] = found if self._seen.get(text, found) == found else None
         return value
 
+    def _definition(self, value: object) -> str | None:
+        """Return the name under which the script defines a function or a class, if it does.
+
+        A decorator that returns nothing may have left None there.
+        """
+        if not isinstance(value, type | FunctionType):
+            return None
+        name, known = value.__qualname__, self._names.get(value.__qualname__)
+        own = getattr(value, "__module__", None) == self._names.get("__name__")
+        if not own or not name.isidentifier():
+            return None
+        return name if known is value or (known is None and not hasattr(value, WRAPPED)) else None
+
     def write(self) -> None:
-        """Write the texts of expressions that always had the same literal value, with the value."""
+        """Write the texts of expressions that always had the same value, with the value's text."""
         found = {text: value for text, value in self._seen.items() if value not in (None, text)}
         self._path.write_text(json.dumps(found))
 
 
-def literal(value: Any) -> str | None:
-    """Return a plain value as Python text; None for any other value, or if the text is long."""
-    text = _literal(value)
+def literal(value: object, named: Callable[[object], str | None]) -> str | None:
+    """Return a plain value as Python text; None for any other value, or if the text is long.
+
+    `named` gives the name of a function or a class that the script defines.
+    """
+    text = _literal(value, named)
     return text if text is not None and len(text) <= LONGEST else None
 
 
-def _literal(value: Any) -> str | None:
-    if value is None or type(value) in (bool, int, str):
+def _literal(value: object, named: Callable[[object], str | None]) -> str | None:
+    if value is None or isinstance(value, bool) or type(value) in (int, str):
         return repr(value)
     if type(value) is float:
         return repr(value) if math.isfinite(value) else None
-    if type(value) in (list, tuple):
-        parts = [literal(part) for part in value]
+    if type(value) is list or type(value) is tuple:
+        parts = [literal(part, named) for part in value]
         if any(part is None for part in parts):
             return None
         inner = ", ".join(str(part) for part in parts)
@@ -92,4 +114,4 @@ def _literal(value: Any) -> str | None:
         return f"[{inner}]" if type(value) is list else f"({inner}{comma})"
     if type(value).__module__ == "torch" and type(value).__name__ == "dtype":
         return repr(value)
-    return None
+    return named(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from tcdebug.compiler.events.log import EventLog
@@ -91,6 +92,7 @@ class ScriptReducer(ReductionLoop[ScriptText]):
         *,
         comparable: bool = False,
     ) -> None:
+        self._literals = ObservedLiterals(seen)
         allowed = undefined(script.text)
 
         def valid(candidate: ScriptText) -> bool:
@@ -102,7 +104,7 @@ class ScriptReducer(ReductionLoop[ScriptText]):
             coarse=(
                 DropEntries(),
                 KeepNeeded(),
-                ObservedLiterals(seen),
+                self._literals,
                 InlineFunctions(),
                 UnwrapBlocks(),
                 DropParameters(),
@@ -128,3 +130,14 @@ class ScriptReducer(ReductionLoop[ScriptText]):
             unit="lines",
         )
         super().__init__(script, reductions, log)
+
+    def continue_with(self, seen: Mapping[str, str]) -> None:
+        """Continue from the end with the values that a run of the best version observed.
+
+        An expression that had several values in the original may have only one in a small version,
+        such as the variable of a loop that has become its first iteration.
+        """
+        before, self._literals = self._literals, ObservedLiterals(seen)
+        coarse = (self._literals if r is before else r for r in self._reductions.coarse)
+        self._reductions = replace(self._reductions, coarse=tuple(coarse))
+        self._left = [self._literals]

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from tcdebug.minifier.reduction.script.rewriting import (
+    DEFINITIONS,
     Rewrite,
     SyntaxReduction,
     expressions,
@@ -22,9 +23,10 @@ LONGEST = 88
 
 
 class ObservedLiterals(SyntaxReduction):
-    """Replaces an expression by the literal value that it had in a run.
+    """Replaces an expression by the literal value, function or class that it was in a run.
 
-    `seen` maps the text of an expression to the text of its only value.
+    `seen` maps the text of an expression to the text of its only value. A function that is named
+    instead of looked up loses the script's own decorators, which may only enter it in a table.
     """
 
     name = "observed_literals"
@@ -40,6 +42,7 @@ class ObservedLiterals(SyntaxReduction):
         asserted = {
             id(n) for s in statements(tree) if isinstance(s, ast.Assert) for n in ast.walk(s)
         }
+        own = own_decorators(tree)
         found = []
         for node in expressions(tree):
             if id(node) in asserted or isinstance(node, ast.Constant | ast.Compare | ast.BoolOp):
@@ -47,8 +50,33 @@ class ObservedLiterals(SyntaxReduction):
             text = self._seen.get(ast.unparse(node))
             procedure = isinstance(node, ast.Call) and text == "None"
             if text is not None and not procedure:
-                found.append(Rewrite.of(node, ast.parse(text, mode="eval").body))
+                value = ast.parse(text, mode="eval").body
+                names = {n.id for n in ast.walk(value) if isinstance(n, ast.Name)}
+                dropped = [(d, ()) for name in names & own.keys() for d in own[name]]
+                found.append(Rewrite(((node, (value,)), *dropped)))
         return found
+
+
+def own_decorators(tree: ast.Module) -> dict[str, list[ast.expr]]:
+    """Return the decorators that the script itself defines, by the name of what they decorate."""
+    named = {s.name for s in statements(tree) if isinstance(s, DEFINITIONS)}
+    named |= {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and _is_stored(n)}
+    return {
+        s.name: [d for d in s.decorator_list if _root(d) in named]
+        for s in tree.body
+        if isinstance(s, DEFINITIONS)
+    }
+
+
+def _is_stored(name: ast.Name) -> bool:
+    return isinstance(name.ctx, ast.Store)
+
+
+def _root(node: ast.expr) -> str | None:
+    """Return the name that an expression such as `a.b(c)` begins with."""
+    while isinstance(node, ast.Attribute | ast.Call | ast.Subscript):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else None
 
 
 class DropArguments(SyntaxReduction):

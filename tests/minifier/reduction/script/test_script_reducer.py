@@ -316,21 +316,116 @@ print(Model(2)(3))""",
 }
 
 
-@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
-def test_what_a_table_or_an_object_holds_goes_with_it(table: str) -> None:
-    runs = []
+class Faults:
+    """The predicate that a script calls `fault`, and the number of its runs."""
 
-    def interesting(version: ScriptText, purpose: str) -> bool:
+    def __init__(self) -> None:
+        self.runs = 0
+
+    def __call__(self, version: ScriptText, purpose: str) -> bool:
         calls: list[int] = []
-        runs.append(purpose)
+        self.runs += 1
         try:
-            exec(version.text, {"fault": calls.append, "print": len})
+            exec(version.text, {"fault": calls.append, "print": str, "__name__": "__main__"})
         except Exception:
             return False
         return bool(calls)
 
+    def observed(self, version: ScriptText, path: Path) -> dict[str, str]:
+        """The values that the expressions of a script have."""
+        text = instrumented(version.text, path)
+        assert text is not None and self(version.with_text(text), "observing")
+        seen: dict[str, str] = json.loads(path.read_text())
+        return seen
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_what_a_table_or_an_object_holds_goes_with_it(table: str) -> None:
+    interesting = Faults()
     text = f"{FUNCTIONS}\ndef bad(x):\n    fault(x)\n    return x\n{table}"
     reducer = ScriptReducer(script(text), {}, EventLog(None))
     assert "fault" in reducer.run(interesting).text
     assert reducer.best.size <= 3
-    assert len(runs) < 160
+    assert interesting.runs < 160
+
+
+DEFINED = "def {name}(x):\n    {body}\n    return x"
+BODIES = {"one": "x += 1", "bad": "fault(x)", "two": "x *= 2"}
+BY_NAME = """
+T = {}
+def register(*names):
+    def wrap(f):
+        for name in names:
+            T[name] = f
+        return f
+    return wrap
+"""
+BY_ITSELF = "T = {}\ndef register(f):\n    T[f.__name__] = f\n    return f\n"
+IN_ORDER = """
+T = []
+def register(phase):
+    def add(f):
+        T.append((phase, f))
+        return f
+    return add
+"""
+BY_A_CLASS = """
+class Registry:
+    def __init__(self):
+        self.table = {}
+    def register(self, name):
+        def wrap(f):
+            self.table[name] = f
+            return f
+        return wrap
+    def get(self, name):
+        if name not in self.table:
+            raise KeyError(name)
+        return self.table[name]
+R = Registry()
+"""
+REGISTRIES = {
+    "by name": (BY_NAME, "@register({name!r}, 'x')", "for n in ('one', 'bad'):\n    T.get(n)(1)"),
+    "by itself": (BY_ITSELF, "@register", "def run(name):\n    return T[name](1)\nrun('bad')"),
+    "in order": (IN_ORDER, "@register('b')", "for p, f in T:\n    if p == 'b':\n        f(1)"),
+    "by a class": (BY_A_CLASS, "@R.register({name!r})", "R.get('bad')(1)"),
+}
+
+
+@pytest.mark.parametrize(("table", "entry", "use"), REGISTRIES.values(), ids=REGISTRIES)
+def test_functions_that_a_decorator_enters_in_a_table_are_named_instead(
+    table: str, entry: str, use: str, tmp_path: Path
+) -> None:
+    functions = "\n".join(
+        f"{entry}\n{DEFINED}".format(name=name, body=body) for name, body in BODIES.items()
+    )
+    interesting = Faults()
+    given = script(f"{table}\n{functions}\n{use}")
+    seen = interesting.observed(given, tmp_path / "seen.json")
+    reducer = ScriptReducer(given, seen, EventLog(None))
+    small = reducer.run(interesting)
+    reducer.continue_with(interesting.observed(small, tmp_path / "seen.json"))
+    assert reducer.run(interesting).text == "fault(1)"
+    assert interesting.runs < 220
+
+
+def test_a_compiled_function_is_not_taken_for_the_function_that_it_calls(tmp_path: Path) -> None:
+    text = """
+import functools
+def f(x):
+    return fault(x)
+@functools.wraps(f)
+def compiled(x):
+    return f(x)
+for call in [compiled]:
+    call(f(1))
+"""
+    seen = Faults().observed(script(text), tmp_path / "seen.json")
+    assert "call" not in seen and "[compiled]" not in seen
+
+
+def test_a_function_that_is_named_keeps_the_decorators_that_the_script_imports() -> None:
+    given = script("def own(f): ...\n@cache\n@own\n@own.new(1)\ndef f(): ...\nT['f']()")
+    named = ObservedLiterals({"T['f']": "f"}).apply(given, ["0"])
+    assert named is not None
+    assert named.text.splitlines()[3:] == ["@cache", "def f():", "    ...", "f()"]
