@@ -251,7 +251,8 @@ def from_captured(module: fx.GraphModule, values: Sequence[Any]) -> Case:
     """Make the case of a graph that was captured, and that was called with `values`.
 
     Dynamo passes symbolic sizes as separate arguments. They become reads of a tensor's size, so
-    that the graph can be captured again.
+    that the graph can be captured again. It passes a float that may change as a tensor and reads
+    that, which it would not capture again either. The float itself becomes the argument.
     """
     graph, copies = copy_graph(module.graph)
     placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
@@ -259,6 +260,11 @@ def from_captured(module: fx.GraphModule, values: Sequence[Any]) -> Case:
     for node, value in zip(placeholders, values, strict=True):
         example = _example(node)
         plain = int(value) if isinstance(value, torch.SymInt) else value
+        if (read := _float_read(node)) is not None:
+            plain, example = float(value), None
+            copies[node].type, copies[node].meta["example_value"] = None, _example(read)
+            copies[read].replace_all_uses_with(copies[node])
+            graph.erase_node(copies[read])
         inputs.append(CaseInput(str(node.target), plain, _dynamic_dims(example)))
     _read_sizes_from_tensors(graph, placeholders, copies)
     return Case(module, tuple(inputs)).with_graph(graph)
@@ -267,6 +273,19 @@ def from_captured(module: fx.GraphModule, values: Sequence[Any]) -> Case:
 def _example(node: fx.Node) -> Any:
     """Return the value that a node had in its trace, by Dynamo or by another tracer."""
     return node.meta.get("example_value", node.meta.get("val"))
+
+
+def _float_read(placeholder: fx.Node) -> fx.Node | None:
+    """Return the node that reads a float of the program from the tensor that Dynamo passes.
+
+    If Dynamo captures what the program itself reads from tensors, it captures this again too.
+    """
+    if torch._dynamo.config.capture_scalar_outputs:
+        return None
+    match list(placeholder.users):
+        case [fx.Node(op="call_method", target="item") as read]:
+            return read if isinstance(_example(read), torch.SymFloat) else None
+    return None
 
 
 def _dynamic_dims(example: Any) -> tuple[int, ...]:

@@ -65,7 +65,7 @@ PACKAGING_SECONDS = 2 * COLD_SECONDS
 """The same where AOTInductor compiles a library besides the kernels."""
 OTHER_TARGET = (
     "the repro compiles with torch.compile and {}; one that uses AOTInductor did not fail in the "
-    "same way, or did not pass with the culprit off"
+    "same way, or did not pass with the culprit off within its time limit"
 )
 """A note on a repro that does not compile as the script does."""
 FORK_REFUSED = "fork-based multiprocessing"

@@ -67,6 +67,33 @@ def test_a_number_that_is_not_a_size_stays_an_input() -> None:
     assert torch.equal(case.module(*case.values())[0], torch.full((3,), 7.0))
 
 
+class Scaled(torch.nn.Module):
+    """A module with a float, which Dynamo passes as a tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = 2.5
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x * self.scale).tanh() * self.scale
+
+
+def test_a_float_that_may_change_is_an_input_and_can_be_captured_again() -> None:
+    x = torch.randn(3)
+    case = captured(Scaled(), x, dynamic=True)
+    assert targets(case) == ["mul", "tanh", "mul"]
+    assert [v for v in case.values() if isinstance(v, float)] == [2.5]
+    again = torch.compile(case.module, backend="eager", fullgraph=True)
+    assert torch.equal(again(*case.values())[0], Scaled()(x))
+
+
+def test_a_tensor_that_the_program_reads_stays_a_tensor() -> None:
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        case = captured(lambda x, y: x * y.item(), torch.ones(3), torch.tensor(2.5).double())
+    assert "item" in targets(case)
+    assert all(isinstance(v, torch.Tensor) for v in case.values())
+
+
 def test_nodes_keep_their_metadata() -> None:
     case = captured(product, torch.randn(2, 3), torch.randn(3, 4))
     shapes = [tuple(n.meta["example_value"].shape) for n in case.calls]
