@@ -31,6 +31,7 @@ from torch import Tensor, fx
 from tcdebug.compiler import decompose, partition, seams
 from tcdebug.compiler.codegen.kernels.call import KernelCall
 from tcdebug.compiler.codegen.wrapper.graph_steps import graph_steps
+from tcdebug.compiler.codegen.wrapper.provenance import origins
 from tcdebug.compiler.codegen.wrapper.wrapper import WrapperWriter
 from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.configuration.overrides import GraphCompiler, Overrides
@@ -73,7 +74,6 @@ from tcdebug.compiler.schedule.in_place import in_place
 from tcdebug.compiler.schedule.inline import inline_producers
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 from tcdebug.compiler.schedule.printer import print_schedule
-from tcdebug.compiler.schedule.provenance import origins
 from tcdebug.compiler.schedule.remarks import remarks
 from tcdebug.compiler.schedule.stage import schedule_graph
 from tcdebug.compiler.schedule.verifier import verify_schedule

@@ -16,7 +16,6 @@ from tcdebug.compiler.codegen.cpp.scan_pieces import (
     scan_pieces,
     write_pieces,
 )
-from tcdebug.compiler.codegen.cpp.shared_states import owners_first, sharing
 from tcdebug.compiler.codegen.cpp.text import TYPES, element, index_text, loop
 from tcdebug.compiler.codegen.cpp.transposed_loads import BlockedAxis, first_lane
 from tcdebug.compiler.codegen.cpp.variants import (
@@ -29,6 +28,7 @@ from tcdebug.compiler.codegen.cpp.variants import (
     work_per_point,
 )
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode, row_major
+from tcdebug.compiler.codegen.kernels.shared_states import owners_first, sharing
 from tcdebug.compiler.codegen.kernels.sweeps import Segment, of_other_sweeps, segments
 from tcdebug.compiler.ir.arithmetic.index import to_index
 from tcdebug.compiler.ir.expr import walk

@@ -17,8 +17,8 @@ def graph_steps(
 ) -> Iterator[GraphStep]:
     """Return every kernel and every call of an operator, in the order in which they run.
 
-    `origins` is that of `schedule.provenance`. A call that is not an operator is left out, because
-    a profiler does not show it.
+    `origins` is that of `codegen.wrapper.provenance`. A call that is not an operator is left out,
+    because a profiler does not show it.
     """
     shown: set[str] = set()
     for position, step in enumerate(schedule.steps):

@@ -10,9 +10,9 @@ import torch
 from programs import f32
 from stages import Captured, capture
 
+from tcdebug.compiler.codegen.wrapper.provenance import origins
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.gate.toggles import Toggles
-from tcdebug.compiler.schedule.provenance import origins
 from tcdebug.compiler.schedule.remarks import Located, remarks
 
 
