@@ -15,7 +15,10 @@ from tcdebug.strategies.python.ways import COMPILE
 
 T = TypeVar("T")
 FIRST = ("x = torch.ones(2, 3, requires_grad=True)", "y = torch.ones(3)", "n = 1")
-RECENT = ("stored_generator", "data_attribute", "random_dtype", "function_name")
+RECENT = (
+    "stored_generator", "data_attribute", "random_dtype", "function_name", "docstring",
+    "vmap_function",
+)  # fmt: skip
 """Regressions in torch 2.15."""
 
 
@@ -128,6 +131,7 @@ CONSTRUCTS = {
         "thread local", then="graph break", later_mode="torch.device('cpu')"
     ),
     "dict_order": DrawnConstruct("dict methods", "TABLE['a'] = TABLE.pop('a')"),
+    "docstring": DrawnConstruct("docstring", "levelled.__doc__ = None"),
     "export_abs": DrawnConstruct(
         "abs of a size", dynamic=True, way="torch.export, saved and loaded"
     ),
@@ -136,6 +140,7 @@ CONSTRUCTS = {
     "export_gradient": DrawnConstruct("func.grad", way="torch.export"),
     "export_no_grad": DrawnConstruct("context", way="torch.export, decomposed"),
     "export_string": DrawnConstruct("text", way="torch.export, saved and loaded"),
+    "functionalize": DrawnConstruct("func.functionalize", backend="aot_eager"),
     "function_attributes": DrawnConstruct("attributes of a function", "levelled.extra = 1"),
     "function_name": DrawnConstruct("name of a function", "levelled.__name__ = 'other_name'"),
     "function_mode": DrawnConstruct("function mode", mode="AddingOne()"),
@@ -152,6 +157,7 @@ CONSTRUCTS = {
     "inherited_attribute": DrawnConstruct("write a class attribute"),
     "instance_dict": DrawnConstruct("__dict__", "PLAIN.other = 1.0"),
     "keywords_order": DrawnConstruct("keywords of a dict", "TABLE['a'] = TABLE.pop('a')"),
+    "locals_resumed": DrawnConstruct("graph break", then="locals()"),
     "locals_unbound": DrawnConstruct("locals()", then="nonlocal"),
     "maximum_bool": DrawnConstruct("min and max", first=(*PLAIN[:2], "n = True"), dynamic=True),
     "maximum_number": DrawnConstruct("largest number", first=WHOLE, dynamic=True),
@@ -159,6 +165,7 @@ CONSTRUCTS = {
     "random_dtype": DrawnConstruct(
         "random module", wanted=("y",), first=(FIRST[0], "y = torch.tensor(2.0)", "n = 1")
     ),
+    "region_array": DrawnConstruct("scalar of an array", way="nested_compile_region"),
     "region_number": DrawnConstruct("nested region", "REGION_RATES[0] = 3.0"),
     "region_transform": DrawnConstruct(
         "func.grad", then="write an attribute", way="nested_compile_region"
@@ -170,5 +177,8 @@ CONSTRUCTS = {
     "setattr_dotted": DrawnConstruct("setattr", first=(*FIRST[:2], "n = 2.5")),
     "stored_generator": DrawnConstruct("stored generator"),
     "vars_length": DrawnConstruct("vars", "PLAIN.other = 1.0"),
+    "vmap_function": DrawnConstruct(
+        "vmap of an autograd function", then="hook writes to a list", between="RATES.append(3.0)"
+    ),
     "view_in_no_grad": DrawnConstruct("view in no_grad", backend="aot_eager"),
 }

@@ -263,6 +263,12 @@ def test_the_folder_of_a_worker_is_not_part_of_a_signature(tmp_path: Path) -> No
     assert "program.py:program" in signatures[0]
 
 
+def test_a_scalar_of_numpy_that_is_an_array_when_compiled_is_no_failure(tmp_path: Path) -> None:
+    whole = ("x = torch.ones(2, 3)", "y = torch.tensor(3)", "n = 1")
+    made = DrawnConstruct("scalar of an array", wanted=("y",), first=whole).program()
+    assert judged(made, tmp_path) == (Status.PASSED, "")
+
+
 def test_parameters_of_an_exported_program_are_constants(tmp_path: Path) -> None:
     weight = "WEIGHT = torch.nn.Parameter(torch.ones(3))"
     exported = msgspec.structs.replace(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import torch
 from tcdebug.fuzz.python.execution import CallState, Execution
 from tcdebug.minifier.cases.source import run_text
 from tcdebug.strategies.python.python_program import PythonProgram
-from tcdebug.strategies.python.ways import EAGER_DRAWS, WAYS, CompilingWay
+from tcdebug.strategies.python.ways import EAGER_DRAWS, OF_INDUCTOR, WAYS, CompilingWay
 
 
 @dataclass
@@ -65,12 +67,10 @@ class Compilation:
             self.program, self.path, compiling, lambda: counting.compiles,
             torch.compiler.reset if fresh else _nothing, self.notify, self.way.exports,
         )  # fmt: skip
-        settings = {name: True for name in self.way.settings}
         try:
-            with (
-                torch._dynamo.config.patch(settings),
-                torch._inductor.config.patch({EAGER_DRAWS: True}),
-            ):
+            with contextlib.ExitStack() as settings:
+                for module, name, value in (*self.way.settings, (OF_INDUCTOR, EAGER_DRAWS, True)):
+                    settings.enter_context(import_module(module).patch({name: value}))
                 return run.states()
         finally:
             torch.compiler.reset()

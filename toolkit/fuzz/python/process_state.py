@@ -15,6 +15,8 @@ from torch.utils.hooks import RemovableHandle
 
 MODULES = ("generated_program", "settings")
 """The modules that programs run as, or make."""
+ALIAS = "__import_"
+"""What the names of globals begin with by which Dynamo's code reaches other modules."""
 Flag = tuple[Callable[[], Any], Callable[[Any], Any]]
 FLAGS: tuple[Flag, ...] = (
     (torch.is_grad_enabled, torch.set_grad_enabled),
@@ -71,3 +73,16 @@ def own_process_state() -> Iterator[None]:
         os.environ.update(variables)
         for name in MODULES:
             sys.modules.pop(name, None)
+        _forget_aliases()
+
+
+def _forget_aliases() -> None:
+    """Remove the globals by which code of torch that Dynamo has compiled reaches a module.
+
+    Dynamo keeps those that are there, so the next program would find the module of this one.
+    """
+    aliases = [f"{ALIAS}{name}" for name in MODULES]
+    for module in list(sys.modules.values()):
+        for alias in aliases:
+            if alias in getattr(module, "__dict__", ()):
+                delattr(module, alias)

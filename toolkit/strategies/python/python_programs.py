@@ -14,13 +14,16 @@ from tcdebug.strategies.python.features.autograd import AUTOGRAD, HIGHER_ORDER
 from tcdebug.strategies.python.features.branches import BRANCHES
 from tcdebug.strategies.python.features.iteration import ITERATION
 from tcdebug.strategies.python.features.language import LANGUAGE
+from tcdebug.strategies.python.features.modules import MODULES
 from tcdebug.strategies.python.features.objects import OBJECTS
 from tcdebug.strategies.python.features.optimizers import OPTIMIZERS
+from tcdebug.strategies.python.features.regions import FURTHER_HIGHER_ORDER, REGIONS
 from tcdebug.strategies.python.features.special_methods import SPECIAL_METHODS
 from tcdebug.strategies.python.features.standard_library import STANDARD_LIBRARY
 from tcdebug.strategies.python.features.state import STATE
 from tcdebug.strategies.python.features.surroundings import SURROUNDINGS
 from tcdebug.strategies.python.features.tensors import TENSORS
+from tcdebug.strategies.python.features.training import TRAINING
 from tcdebug.strategies.python.features.transforms import TRANSFORMS
 from tcdebug.strategies.python.python_program import CodeLine, PythonProgram
 from tcdebug.strategies.python.scene import ProgramScene
@@ -29,9 +32,10 @@ from tcdebug.strategies.python.ways import DRAWN, GRAPH_BREAK, GRAPH_BREAKS, WAY
 TABLES = (
     (6, TENSORS), (6, BRANCHES), (6, STATE), (6, OBJECTS), (4, ITERATION), (6, AUTOGRAD),
     (6, STANDARD_LIBRARY), (6, SPECIAL_METHODS), (6, SURROUNDINGS), (6, LANGUAGE), (4, TRANSFORMS),
-    (1, HIGHER_ORDER), (1, OPTIMIZERS),
+    (4, MODULES), (4, REGIONS), (1, HIGHER_ORDER), (1, FURTHER_HIGHER_ORDER), (1, OPTIMIZERS),
+    (1, TRAINING),
 )  # fmt: skip
-"""How often each table is used. A program with a feature of the last two takes a second."""
+"""How often each table is used. A program with a feature of the last four takes a second."""
 LENGTHS = (1, 1, 1, 2, 2, 2, 3, 3, 4, 6)
 """How many features a function has at its top level. Repeated numbers are drawn more often.
 

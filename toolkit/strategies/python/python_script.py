@@ -12,7 +12,14 @@ from tcdebug.strategies.python.python_program import (
     PythonProgram,
     names_assigned,
 )
-from tcdebug.strategies.python.ways import CACHE_VARIABLES, EAGER_DRAWS, INDUCTOR, NUMBER, WAYS
+from tcdebug.strategies.python.ways import (
+    CACHE_VARIABLES,
+    EAGER_DRAWS,
+    INDUCTOR,
+    NUMBER,
+    OF_INDUCTOR,
+    WAYS,
+)
 
 
 def python_script(program: PythonProgram, call: Mapping[str, object]) -> str:
@@ -25,9 +32,12 @@ def python_script(program: PythonProgram, call: Mapping[str, object]) -> str:
         lines += [*step.lines, *_call_lines(step)]
     body = textwrap.indent("\n".join(lines), INDENT)
     way = WAYS[program.way]
-    settings = "".join(f"    torch._dynamo.config.{name} = True\n" for name in way.settings)
+    changed = list(way.settings)
     if way.inference or call.get("backend") == INDUCTOR:
-        settings += f"    torch._inductor.config.{EAGER_DRAWS} = True\n"
+        changed.append((OF_INDUCTOR, EAGER_DRAWS, True))
+    settings = "".join(
+        f"    import {module}\n    {module}.{name} = {value!r}\n" for module, name, value in changed
+    )
     plain = 'eager["program"]'
     main = _MAIN.format(
         call=text, settings=settings, compared=1 if way.exports else None,

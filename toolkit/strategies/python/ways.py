@@ -12,6 +12,10 @@ GRAPH_BREAKS = "graph breaks"
 """The way that inserts graph breaks at random places."""
 AOT_INDUCTOR = "AOTInductor"
 INDUCTOR = "inductor"
+DYNAMO = "torch._dynamo.config"
+OF_INDUCTOR = "torch._inductor.config"
+AOT_AUTOGRAD = "torch._functorch.config"
+BUDGET = "memory budget"
 EAGER_DRAWS = "fallback_random"
 """The setting of inductor with which its random numbers are those of eager."""
 CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TCDEBUG_CACHE_DIR")
@@ -31,8 +35,8 @@ class CompilingWay:
     definition: str
     wrapper: str = ""
     """Defines `wrapped(program)`. It changes no result, and eager runs it too."""
-    settings: tuple[str, ...] = ()
-    """Names in torch._dynamo.config that are True."""
+    settings: tuple[tuple[str, str, object], ...] = ()
+    """Modules of settings, names in them, and values."""
     exports: bool = False
     """Whether only the result of the first call is compared, if the call changes nothing else."""
     inference: bool = False
@@ -69,6 +73,16 @@ def wrapped(program):
     region = torch.compiler.nested_compile_region(program)
     return lambda *inputs: region(*inputs)
 """
+_MODULE = """
+def compiled(program, **options):
+    class Compiled(torch.nn.Module):
+        def forward(self, x, y, n):
+            return program(x, y, n)
+
+    made = Compiled()
+    made.compile(**options)
+    return made
+"""
 _EXPORTED = """
 class NotExported(Exception):
     pass
@@ -84,24 +98,39 @@ def compiled(program, backend, dynamic=None):
         shapes = [{k: any_size for k in range(t.dim())} for t in (x, y)]
         try:
             made = torch.export.export(
-                Exported(), (x, y, n), dynamic_shapes=(*shapes, None) if dynamic else None
+                Exported(), (x, y, n), dynamic_shapes=(*shapes, None) if dynamic else None,
+                strict=STRICT,
             )
         except Exception as error:
             raise NotExported(str(error)) from error
-        return then(made)(x, y, n)
+        return then(made, backend)(x, y, n)
 
     return call
 """
+_NOT_STRICT = """
+STRICT = False
+"""
+_STRICT = """
+STRICT = True
+"""
 _AS_IT_IS = """
-def then(made):
+def then(made, backend):
     return made.module()
 """
 _DECOMPOSED = """
-def then(made):
+def then(made, backend):
     return made.run_decompositions().module()
 """
+_UNFLATTENED = """
+def then(made, backend):
+    return torch.export.unflatten(made)
+"""
+_COMPILED_AGAIN = """
+def then(made, backend):
+    return torch.compile(made.module(), backend=backend)
+"""
 _LOADED = """
-def then(made):
+def then(made, backend):
     import io
 
     saved = io.BytesIO()
@@ -110,7 +139,7 @@ def then(made):
     return torch.export.load(saved).module()
 """
 _PACKAGED = """
-def then(made):
+def then(made, backend):
     import os
     import tempfile
 
@@ -172,12 +201,17 @@ def wrapped(program):
 WAYS = {
     COMPILE: CompilingWay(_USUAL),
     "fullgraph": CompilingWay(_FULL_GRAPH),
-    "compiled autograd": CompilingWay(_USUAL, settings=("compiled_autograd",)),
+    "compiled autograd": CompilingWay(_USUAL, settings=((DYNAMO, "compiled_autograd", True),)),
     "checkpointed": CompilingWay(_WRAPPED, wrapper=_CHECKPOINTED),
     "nested_compile_region": CompilingWay(_WRAPPED, wrapper=_NESTED_REGION),
-    "torch.export": CompilingWay(_EXPORTED + _AS_IT_IS, exports=True),
-    "torch.export, decomposed": CompilingWay(_EXPORTED + _DECOMPOSED, exports=True),
-    "torch.export, saved and loaded": CompilingWay(_EXPORTED + _LOADED, exports=True),
+    "compiled module": CompilingWay(_MODULE),
+    BUDGET: CompilingWay(_USUAL, settings=((AOT_AUTOGRAD, "activation_memory_budget", 0.25),)),
+    "torch.export": CompilingWay(_EXPORTED + _NOT_STRICT + _AS_IT_IS, exports=True),
+    "torch.export, strict": CompilingWay(_EXPORTED + _STRICT + _AS_IT_IS, exports=True),
+    "torch.export, unflattened": CompilingWay(_EXPORTED + _NOT_STRICT + _UNFLATTENED, exports=True),
+    "torch.export, compiled": CompilingWay(_EXPORTED + _NOT_STRICT + _COMPILED_AGAIN, exports=True),
+    "torch.export, decomposed": CompilingWay(_EXPORTED + _NOT_STRICT + _DECOMPOSED, exports=True),
+    "torch.export, saved and loaded": CompilingWay(_EXPORTED + _NOT_STRICT + _LOADED, exports=True),
     "batch split": CompilingWay(_RELATED, wrapper=_SPLIT, relation=True, stateless=True),
     "batch permuted": CompilingWay(_RELATED, wrapper=_PERMUTED, relation=True, stateless=True),
     "batch padded": CompilingWay(_RELATED, wrapper=_PADDED, relation=True, stateless=True),
@@ -185,12 +219,16 @@ WAYS = {
     GRAPH_BREAKS: CompilingWay(_USUAL),
     "two threads": CompilingWay(_RELATED, wrapper=_TWO_THREADS, stateless=True),
     "numbers of tensors": CompilingWay(
-        _USUAL, settings=("capture_scalar_outputs", "capture_dynamic_output_shape_ops")
+        _USUAL,
+        settings=(
+            (DYNAMO, "capture_scalar_outputs", True),
+            (DYNAMO, "capture_dynamic_output_shape_ops", True),
+        ),
     ),
-    AOT_INDUCTOR: CompilingWay(_EXPORTED + _PACKAGED, exports=True, inference=True),
+    AOT_INDUCTOR: CompilingWay(_EXPORTED + _NOT_STRICT + _PACKAGED, exports=True, inference=True),
     "second process": CompilingWay(_USUAL, processes=True),
 }
-OF_SOME_BACKENDS = ("second process", AOT_INDUCTOR)
+OF_SOME_BACKENDS = ("second process", AOT_INDUCTOR, BUDGET)
 """The ways that are drawn with some backends only."""
 DRAWN = (
     *(COMPILE,) * 12,
@@ -199,7 +237,8 @@ DRAWN = (
 )
 """The ways as often as they are drawn with any backend."""
 OF_BACKEND = {
-    INDUCTOR: (*DRAWN, *("second process", AOT_INDUCTOR) * 4),
-    "tcdebug": (*DRAWN, *("second process",) * 4),
+    INDUCTOR: (*DRAWN, BUDGET, *("second process", AOT_INDUCTOR) * 4),
+    "aot_eager_decomp_partition": (*DRAWN, BUDGET),
+    "tcdebug": (*DRAWN, BUDGET, *("second process",) * 4),
 }
 """The same with a backend for which there are more ways."""

@@ -109,7 +109,8 @@ SURROUNDINGS = (
     statements("write to an array", "ARRAY[0] = {c}\n{t} = {a} * torch.from_numpy(ARRAY)", ARRAY,
                *ARRAY_CHANGES),
     statements("update of an array", "ARRAY[:] += 1\n{t} = {a} * 2", ARRAY, *ARRAY_CHANGES),
-    written("scalar of an array", "{a} * NUMBER", ARRAY, *ARRAY_CHANGES),
+    # Dynamo documents that it computes with a scalar as an array, which may promote a 0-d tensor
+    written("scalar of an array", "{a} * torch.ones(3) * NUMBER", ARRAY, *ARRAY_CHANGES),
     written("type of a scalar", "{a} * len(type(NUMBER).__name__)", ARRAY, *ARRAY_CHANGES),
     statements("tensor through numpy", "{t} = {a} + torch.from_numpy(numpy.sin("
                "{b}.detach().float().numpy()))", ARRAY),

@@ -18,7 +18,7 @@ class Cubed(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         (value,) = ctx.saved_tensors
-        return gradient * 2 * value * ctx.factor, None
+        return gradient * 3 * value * ctx.factor, None
 """
 NEEDED = """
 class Needed(torch.autograd.Function):
