@@ -41,6 +41,9 @@ float16, and the time grows faster than the work."""
 ROW_IN_CACHE = 1 << 16
 """The longest single row, in elements, that a kernel may sweep several times."""
 
+SIMPLE = 8
+"""The arithmetic per point from which scans stay apart."""
+
 SHORTEST_RUN = 8
 """The fewest contiguous elements that are worth a kernel of their own."""
 
@@ -127,7 +130,7 @@ class Fusion:
         if self.dependencies.blocked(self._key(a), self._key(b)):
             return False
         beside = scans_beside_inner_loops(a.loops, b.loops)
-        if beside and not only_scans_of_cpu(a.loops, b.loops):
+        if beside and (linked(a, b) or not only_scans_of_cpu(a.loops, b.loops)):
             return False
         if any(isinstance(n, Scatter) for n in (*a.loops.nodes, *b.loops.nodes)):
             return False  # the points of a scatter run one after the other
@@ -234,11 +237,14 @@ def scans_beside_inner_loops(first: Loops, second: Loops) -> bool:
 
 
 def only_scans_of_cpu(first: Loops, second: Loops) -> bool:
-    """Return whether the groups reduce nothing, and a CPU runs their scans, in one sweep.
+    """Return whether the groups reduce nothing, and a CPU runs their scans of simple values.
 
-    A reduction in the loop of a scan would not be vectorized.
+    A reduction in the loop of a scan would not be vectorized, nor what one scan reads of another.
+    Other values are computed in a loop of their own (codegen/cpp/scan_pieces.py).
     """
     nodes = (*first.nodes, *second.nodes)
+    if sum(arithmetic(n.body) for n in nodes) >= SIMPLE:
+        return False
     on_cpu = all(n.out.device.type == "cpu" for n in nodes)
     return on_cpu and not any(isinstance(n, Reduction) for n in nodes)
 

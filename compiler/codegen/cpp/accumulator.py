@@ -145,8 +145,7 @@ class CppAccumulator:
             return [("int", "part", self._neutral())]
         if self.by_place:
             place = "int32_t" if self.narrow else "int64_t"
-            best = self._neutral() if self.last_wins else "0"
-            return [(ctype, "best", best), (place, "place", "-1")]
+            return [(ctype, "best", "0"), (place, "place", "-1")]
         if self.dtype in FLOATS and not self.last_wins:
             return [(ctype, "best", self._neutral()), ("int", "nan", "0")]
         return [(ctype, "best", self._neutral())]
@@ -229,7 +228,7 @@ class CppAccumulator:
             wins = f"{wins} || {value} != {value}"
         if not self.by_place:
             return [f"{best} = {wins} ? {value} : {best};"]
-        return [f"if ({wins}) {{ {best} = {value}; {here} = {place}; }}"]
+        return [f"if ({here} < 0 || {wins}) {{ {best} = {value}; {here} = {place}; }}"]
 
     def _update_place(self, value: str, place: str, better: str, at: str) -> list[str]:
         best, here = self.variable("best") + at, self.variable("place") + at

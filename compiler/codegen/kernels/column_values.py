@@ -81,8 +81,8 @@ class _Columns:
         if self._lane not in expr.axes and all(load.index for load in loads(expr)):
             return expr  # one number for all lanes, which is computed outside of their loop anyway
         if expr.key not in self._new:
-            name, user = f"{self._user.name}_column{len(self._new)}", self._user
-            node = FlatNode(name, expr.dtype, "", False, ZERO, expr, user.origin)
+            name = f"value_of_column{len(self._new)}"  # equal kernels share code: no name in it
+            node = FlatNode(name, expr.dtype, "", False, ZERO, expr, self._user.origin)
             self._new[expr.key] = node
         return Load(expr.dtype, self._new[expr.key].name, ())
 

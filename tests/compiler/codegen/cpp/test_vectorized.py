@@ -311,7 +311,7 @@ SCANS: dict[str, tuple[Callable[..., Any], torch.dtype]] = {
     "of bfloat16": (lambda x: F.gelu((x.tanh() + x).cumsum(1)) + x, torch.bfloat16),
     "products": (lambda x: (x.tanh() * 0.1 + 1).cumprod(1), torch.float32),
     # An exact function: where two values differ by rounding, eager finds the maximum elsewhere.
-    "positions": (lambda x: torch.fmod(x, 0.7).cummax(1), torch.float32),
+    "positions": (lambda x: torch.fmod(x, 0.7).cummax(1).indices, torch.float32),
     "of columns": (lambda x: x.tanh().cumsum(0), torch.float32),
     "of planes": (lambda x: x.view(8, 8, 300).exp().cumsum(2), torch.float32),
 }
