@@ -25,6 +25,7 @@ CLOSED = (
     *(f"partition.{name}" for name in ("cse", "min_cut", "recompute")),
     *(f"fuse.{name}" for name in ("inline", "vertical", "reduction", "horizontal", "combo")),
     *(f"fuse.{name}" for name in ("place_by_value", "split_reduction", "prologue", "epilogue")),
+    "fuse.column_sums",
     *UNITS,
     *(f"codegen.{name}" for name in ("autotune", "block_pointer", "block_size", "combo_kernel")),
     *(f"codegen.{name}" for name in ("cooperative_reduction", "coordinate_descent", "tiling")),

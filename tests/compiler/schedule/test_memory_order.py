@@ -66,7 +66,9 @@ def test_the_peak_counts_live_values() -> None:
 def test_memory_that_is_stored_over_counts_once() -> None:
     """2 MiB for a product and for the result that a kernel stores over it."""
     (graph,) = capture(lambda a, b: (a @ b).relu() @ b.t(), *large()[:2]).inlined
-    steps = Fusion(graph, Gate()).run()
+    fusion = Fusion(graph, Gate())
+    fusion.run()
+    steps = fusion.ordered()
     found = memory_order.Lifetimes(graph, steps, {"mm", "relu", "mm_1"})
     assert found.peak(range(len(steps))) == 2**21 + 512 * 8 * 4
 

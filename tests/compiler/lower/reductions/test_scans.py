@@ -110,11 +110,11 @@ def test_producers_and_consumers_run_in_the_loop_of_a_scan() -> None:
     assert kernels(lambda x: (x * 0.5).cumsum(-1) + 1, f32(4, 9)) == [["scan", "other"]]
 
 
-def test_a_scan_shares_no_loop_with_another_scan_or_a_reduction() -> None:
+def test_a_scan_shares_a_loop_with_another_scan_but_not_with_a_reduction() -> None:
     def function(x: torch.Tensor) -> Any:
         return x.cumsum(1), x.cumprod(1), x.sum(1)
 
-    assert sum("scan" in nodes for nodes in kernels(function, f32(4, 9))) == 2
+    assert sorted(nodes.count("scan") for nodes in kernels(function, f32(4, 9))) == [0, 2]
     torch._dynamo.reset()
     assert_as_eager(compiled(function), function, [swizzled(4, 9)])
 
