@@ -3,37 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 import msgspec
 import torch
 
 from tcdebug.strategies.python.python_program import PythonProgram
-from tests.planted_in_dynamo import EFFECTS, GUARDS, doubling, nothing, program
+from tests.planted_in_dynamo import EFFECTS, GUARDS, PlantedUnit, doubling, nothing, program
 from tests.python_findings import DrawnConstruct
 
 LEAF = ("x = torch.ones(2, 3, requires_grad=True)", "y = torch.ones(3)", "n = 1")
 DEBUGGING = "torch._dynamo.backends.debugging"
-
-
-@dataclass(frozen=True)
-class PlantedFault:
-    """A function that the fault replaces, the fault, and a program that shows it."""
-
-    owner: str
-    name: str
-    fault: Callable[[Callable[..., Any]], Callable[..., Any]]
-    program: PythonProgram
-    backend: str = "eager"
-
-    @property
-    def place(self) -> Any:
-        """The module or class that has the function."""
-        module, _, attribute = self.owner.partition(":")
-        owner = import_module(module)
-        return getattr(owner, attribute) if attribute else owner
 
 
 def _more(result: Any) -> Any:
@@ -127,67 +107,67 @@ MARKED = (
     "x = torch.ones(4, 3)", "torch._dynamo.maybe_mark_dynamic(x, 0)", "y = x[0]", "n = 1",
 )  # fmt: skip
 PLANTED_IN_FEATURES = {
-    "hooks with keywords": PlantedFault(
+    "hooks with keywords": PlantedUnit(
         MODULE, "_call_impl", without_hooks, _feature("hooks with keywords")
     ),
-    "shared buffer": PlantedFault(
+    "shared buffer": PlantedUnit(
         GUARDS, "DUPLICATE_INPUT", nothing,
         _feature("shared buffer", "OTHER_OWNER.total = torch.full((3,), 5.0)"),
     ),
-    "state of a module in forward": PlantedFault(
+    "state of a module in forward": PlantedUnit(
         EFFECTS, "codegen_update_mutated", nothing, _feature("state of a module in forward")
     ),
-    "forward replaced": PlantedFault(
+    "forward replaced": PlantedUnit(
         GUARDS, "EQUALS_MATCH", nothing, _feature("forward replaced", "Steady.rate = 6.0")
     ),
-    "normed weight": PlantedFault(
+    "normed weight": PlantedUnit(
         "torch.nn.utils.parametrize:ParametrizationList", "forward", otherwise,
         _feature("normed weight"),
     ),
-    "checkpoint of a sequence": PlantedFault(
+    "checkpoint of a sequence": PlantedUnit(
         "torch.utils.checkpoint", "checkpoint_sequential", otherwise,
         _feature("checkpoint of a sequence"),
     ),
-    "nested checkpoints": PlantedFault(
+    "nested checkpoints": PlantedUnit(
         "torch.utils.checkpoint", "checkpoint", otherwise, _feature("nested checkpoints")
     ),
-    "marked size": PlantedFault(
+    "marked size": PlantedUnit(
         GUARDS, "SHAPE_ENV", nothing,
         program("return x * (2 if x.shape[0] > 2 else 3)", "x = torch.ones(2, 3)", first=MARKED),
     ),
-    "autograd function in forward mode": PlantedFault(
+    "autograd function in forward mode": PlantedUnit(
         "torch.func", "jvp", otherwise, _feature("autograd function in forward mode")
     ),
-    "cond with closures": PlantedFault("torch", "cond", otherwise, _feature("cond with closures")),
-    "scan in reverse": PlantedFault(HIGHER, "scan", otherwise, _feature("scan in reverse")),
-    "Muon": PlantedFault("torch.optim:Muon", "step", omitted, _feature("Muon")),
-    "schedule": PlantedFault(
+    "cond with closures": PlantedUnit("torch", "cond", otherwise, _feature("cond with closures")),
+    "scan in reverse": PlantedUnit(HIGHER, "scan", otherwise, _feature("scan in reverse")),
+    "Muon": PlantedUnit("torch.optim:Muon", "step", omitted, _feature("Muon")),
+    "schedule": PlantedUnit(
         "torch.optim.lr_scheduler:StepLR", "step", omitted, _feature("schedule")
     ),
-    "clipped gradient": PlantedFault(
+    "clipped gradient": PlantedUnit(
         "torch.nn.utils", "clip_grad_norm_", otherwise, _feature("clipped gradient")
     ),
-    "averaged weights": PlantedFault(
+    "averaged weights": PlantedUnit(
         "torch.optim.swa_utils:AveragedModel", "update_parameters", omitted,
         _feature("averaged weights"),
     ),
-    "compiled module": PlantedFault(
+    "compiled module": PlantedUnit(
         MODULE, "compile", other_calls, program("return [x * 2]", way="compiled module")
     ),
-    "memory budget": PlantedFault(
+    "memory budget": PlantedUnit(
         DEBUGGING, "min_cut_rematerialization_partition", only_with_a_budget,
         program("return [torch.sin(x)]", first=LEAF, backward=True, way="memory budget"),
         "aot_eager_decomp_partition",
     ),
-    "torch.export, strict": PlantedFault(
+    "torch.export, strict": PlantedUnit(
         "torch.export", "export", only_strict,
         program("return [x * 2]", way="torch.export, strict"),
     ),
-    "torch.export, unflattened": PlantedFault(
+    "torch.export, unflattened": PlantedUnit(
         "torch.export", "unflatten", other_calls,
         program("return [x * 2]", way="torch.export, unflattened"),
     ),
-    "torch.export, compiled": PlantedFault(
+    "torch.export, compiled": PlantedUnit(
         "torch", "compile", other_calls, program("return [x * 2]", way="torch.export, compiled")
     ),
 }  # fmt: skip
