@@ -92,8 +92,8 @@ def _both_reduce(first: Loops, second: Loops) -> Iterator[Loops]:
     fresh_inner, rename = _renamed(fresh_inner, len(fresh_outer))
     first_map = {**first_outer, **_compose(first_inner, rename)}
     second_map = {**second_outer, **_compose(second_inner, rename)}
-    nodes = _moved(first, first_map, fresh_outer, fresh_inner)
-    nodes += _moved(second, second_map, fresh_outer, fresh_inner)
+    nodes = moved(first, first_map, fresh_outer, fresh_inner)
+    nodes += moved(second, second_map, fresh_outer, fresh_inner)
     yield Loops(fresh_outer, fresh_inner, nodes)
 
 
@@ -237,25 +237,27 @@ def _merge(
     outer_axes = {x for a in host.outer for x in host_map[a].axes}
     outer = tuple(a for a in fresh if a in outer_axes)
     inner = (*(a for a in fresh if a not in outer_axes), *inner_fresh)
-    moved_host = _moved(host, host_map, outer, inner)
-    moved_guest = _moved(guest, guest_map, fresh, ())
+    moved_host = moved(host, host_map, outer, inner)
+    moved_guest = moved(guest, guest_map, fresh, ())
     nodes = moved_host + moved_guest if host_first else moved_guest + moved_host
     return Loops(outer, inner, nodes)
 
 
-def _moved(
+def moved(
     loops: Loops, mapping: AxisMap, outer: tuple[Axis, ...], inner: tuple[Axis, ...]
 ) -> tuple[LoopNode, ...]:
     """Return the nodes rewritten over other axes."""
     values: dict[Atom, Index] = {axis: where for axis, where in mapping.items()}
-    moved: list[LoopNode] = []
+    nodes: list[LoopNode] = []
     for node in loops.nodes:
         index = tuple(i.substitute(values) for i in node.index)
         body = node.body.substitute(values)
+        across = loops.is_across(node)
+        axes, over = (inner, outer) if across else (outer, inner)
         if isinstance(node, Pointwise):
             inside = len(node.axes) > len(loops.outer) or not loops.inner
-            axes = outer + inner if inside else outer
-            moved.append(replace(node, axes=axes, index=index, body=body))
+            axes = outer + inner if inside and not across else axes
+            nodes.append(replace(node, axes=axes, index=index, body=body))
         else:
-            moved.append(replace(node, axes=outer, reduced=inner, index=index, body=body))
-    return tuple(moved)
+            nodes.append(replace(node, axes=axes, reduced=over, index=index, body=body))
+    return tuple(nodes)

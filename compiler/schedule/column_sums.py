@@ -10,23 +10,21 @@ that threads share the pieces, and results do not depend on the number of thread
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
 import torch
 
-from tcdebug.compiler.ir.arithmetic.index import Atom, Axis, Index, product, to_index
+from tcdebug.compiler.ir.arithmetic.index import Axis, product
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
 from tcdebug.compiler.ir.expr import Indirect, loads
 from tcdebug.compiler.ir.graph import (
     Buffer,
-    LoopNode,
     Pointwise,
     Reduction,
     reads,
     written,
 )
-from tcdebug.compiler.schedule.align import Loops, refine
+from tcdebug.compiler.schedule.align import Loops, align
 from tcdebug.compiler.schedule.fusion import Fusion, illegal_read, pays, sweeps, too_large
 
 UNIT = "fuse.column_sums"
@@ -81,26 +79,10 @@ def with_column_sums(rows: Loops, columns: Loops, buffers: Mapping[str, Buffer])
         return None
     if not _reduces(rows, columns) or not _saves(rows, columns, buffers):
         return None
-    outer = refine(rows.outer, columns.inner)
-    inner = refine(rows.inner, columns.outer)
-    if outer is None or inner is None or not _fits(outer[0], inner[0], _count(rows, columns)):
+    turned = Loops(columns.inner, columns.outer, columns.nodes)  # its sums are those of columns
+    merged = next(align(rows, turned), None)
+    if merged is None or not _fits(merged.outer, merged.inner, _count(merged)):
         return None
-    fresh_outer, rows_outer, columns_inner = outer
-    fresh_inner = tuple(Axis(f"y{k}", a.size) for k, a in enumerate(inner[0]))
-    renamed: dict[Atom, Index] = {
-        old: to_index(new) for old, new in zip(inner[0], fresh_inner, strict=True)
-    }
-    rows_inner, columns_outer = (
-        {a: where.substitute(renamed) for a, where in mapping.items()} for mapping in inner[1:]
-    )
-    merged = Loops(
-        fresh_outer,
-        fresh_inner,
-        (
-            *_moved(rows, {**rows_outer, **rows_inner}, (fresh_outer, fresh_inner)),
-            *_moved(columns, {**columns_inner, **columns_outer}, (fresh_inner, fresh_outer)),
-        ),
-    )
     if illegal_read(merged) is not None or _reads_sums(merged) or not pays(merged):
         return None
     return merged if _along_rows(merged, buffers) else None
@@ -126,10 +108,9 @@ def _saves(rows: Loops, columns: Loops, buffers: Mapping[str, Buffer]) -> bool:
     return any(name in buffers and buffers[name].numel == numel for name in again)
 
 
-def _count(rows: Loops, columns: Loops) -> int:
+def _count(loops: Loops) -> int:
     """The number of sums that a column has."""
-    own = (n for n in rows.nodes if rows.is_across(n))
-    return sum(isinstance(n, Reduction) for n in (*own, *columns.nodes))
+    return sum(isinstance(n, Reduction) and loops.is_across(n) for n in loops.nodes)
 
 
 def _fits(rows: Sequence[Axis], row: Sequence[Axis], sums: int) -> bool:
@@ -139,23 +120,6 @@ def _fits(rows: Sequence[Axis], row: Sequence[Axis], sums: int) -> bool:
     if length is None or length < SHORTEST_ROW or inside is None or inside > SUMMED:
         return False
     return slots(estimate(product(a.size for a in rows)), length, sums) > 0
-
-
-def _moved(
-    loops: Loops, mapping: Mapping[Axis, Index], axes: tuple[tuple[Axis, ...], tuple[Axis, ...]]
-) -> Iterator[LoopNode]:
-    """Yield the nodes over other axes: those for the outer and for the inner ones."""
-    values: dict[Atom, Index] = {axis: where for axis, where in mapping.items()}
-    outer, inner = axes
-    for node in loops.nodes:
-        index = tuple(i.substitute(values) for i in node.index)
-        body = node.body.substitute(values)
-        over, reduced = (inner, outer) if loops.is_across(node) else (outer, inner)
-        if isinstance(node, Reduction):
-            yield replace(node, axes=over, reduced=reduced, index=index, body=body)
-        else:
-            inside = len(node.axes) == len(loops.axes)
-            yield replace(node, axes=outer + inner if inside else over, index=index, body=body)
 
 
 def _reads_sums(loops: Loops) -> bool:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tcdebug.compiler.gate.gate import Gate
-from tcdebug.compiler.ir.arithmetic.index import Atom, Axis, Index, to_index
+from tcdebug.compiler.ir.arithmetic.index import Axis, to_index
 from tcdebug.compiler.ir.graph import (
     Extern,
     Graph,
     LoopNode,
-    Pointwise,
     Reduction,
     Scan,
     output_refs,
     reads,
     written,
 )
-from tcdebug.compiler.schedule.align import Loops
+from tcdebug.compiler.schedule.align import Loops, moved
 from tcdebug.compiler.schedule.column_sums import join_columns
 from tcdebug.compiler.schedule.fusion import Fusion, Group
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
@@ -72,21 +69,9 @@ def renamed(loops: Loops) -> tuple[tuple[Axis, ...], tuple[Axis, ...], tuple[Loo
     """The outer axes renamed to i0, i1, ..., the inner ones to r0, r1, ..., and the nodes."""
     outer = tuple(Axis(f"i{k}", a.size) for k, a in enumerate(loops.outer))
     inner = tuple(Axis(f"r{k}", a.size) for k, a in enumerate(loops.inner))
-    values: dict[Atom, Index] = {
-        old: to_index(new) for old, new in zip(loops.axes, outer + inner, strict=True)
-    }
-    nodes: list[LoopNode] = []
-    for node in loops.nodes:
-        index = tuple(i.substitute(values) for i in node.index)
-        body = node.body.substitute(values)
-        axes, over = (inner, outer) if loops.is_across(node) else (outer, inner)
-        if isinstance(node, Pointwise):
-            inside = not loops.is_across(node) and len(node.axes) > len(loops.outer)
-            axes = outer + inner if inside else axes
-            nodes.append(replace(node, axes=axes, index=index, body=body))
-        else:
-            nodes.append(replace(node, axes=axes, reduced=over, index=index, body=body))
-    return outer, inner, tuple(nodes)
+    fresh = zip(loops.axes, outer + inner, strict=True)
+    nodes = moved(loops, {old: to_index(new) for old, new in fresh}, outer, inner)
+    return outer, inner, nodes
 
 
 def kernel_name(nodes: tuple[LoopNode, ...], number: int, *, template: bool = False) -> str:
