@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,10 @@ import psutil
 STATE, PARENT, SESSION, USER, SYSTEM, STARTED = 0, 1, 3, 11, 12, 19
 """Positions in /proc/PID/stat after the name of the program; see proc_pid_stat(5)."""
 ZOMBIE = b"Z"
+LONGEST_EXIT = 5.0
+"""The most seconds to wait until killed processes have ended."""
+EXIT_POLL = 0.002
+"""Seconds between checks whether they have."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,9 @@ def kill_descendants(
     `known` are processes that descended from it earlier. With `remove_unfinished`, files that
     compilers among them are writing are removed, because the next user would take a partial file
     for a whole one. Files that this process has open, or that Python processes write, are kept.
+
+    Returns once all have ended, or after `LONGEST_EXIT` seconds. A process that holds much memory
+    takes some time to end after it was killed.
     """
     stopped = list(_stopped(root, known))
     if remove_unfinished:
@@ -83,6 +91,7 @@ def kill_descendants(
             path.unlink(missing_ok=True)  # while the writer still holds its lock
     for one in stopped:
         send_signal(one.pid, signal.SIGKILL)
+    _await_exits(stopped)
 
 
 class CpuQueue:
@@ -131,6 +140,13 @@ def _members(root: int, known: Collection[Process], processes: Snapshot) -> set[
     """Return the descendants of a process, and the known processes that still exist with theirs."""
     there = {one for one in known if processes.get(one.pid) == one}
     return there.union(*(descendants(pid, processes) for pid in (root, *(p.pid for p in there))))
+
+
+def _await_exits(killed: Collection[Process]) -> None:
+    """Wait until killed processes have ended, for at most `LONGEST_EXIT` seconds."""
+    end = time.monotonic() + LONGEST_EXIT
+    while any(process(one.pid) == one for one in killed) and time.monotonic() < end:
+        time.sleep(EXIT_POLL)
 
 
 def _written_by_compiler(pid: int) -> Iterator[Path]:

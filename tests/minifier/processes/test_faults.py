@@ -20,6 +20,7 @@ from tcdebug.minifier.processes.channel import Parent
 from tcdebug.minifier.processes.fork import fork
 from tcdebug.minifier.processes.process import Child, Ended, Limits, finished, wait
 from tcdebug.minifier.processes.spawn import spawn
+from tcdebug.minifier.processes.tree import process
 
 SECONDS = 0.5
 LIMITS = Limits(SECONDS, 200 << 20)
@@ -343,6 +344,25 @@ def test_a_daemon_of_a_spawned_child_ends_with_it(tmp_path: Path) -> None:
         ended |= wait([child for child in notes if child not in ended])
     assert [ended[child].timed_out for child in notes] == [True, False]
     assert not any(running(int(note.read_text())) for note in notes.values())
+
+
+LARGE_GRANDCHILD = """
+import os, sys, time
+if os.fork() == 0:
+    memory = bytearray(b"x") * (400 << 20)
+    open(sys.argv[1], "w").write(str(os.getpid()))
+    time.sleep(1000)
+while not (os.path.exists(sys.argv[1]) and open(sys.argv[1]).read()):
+    time.sleep(0.01)
+"""
+
+
+def test_a_large_grandchild_has_ended_once_its_parent_is_ended(tmp_path: Path) -> None:
+    """The bug: it was killed, but still ran while the kernel released its memory."""
+    note = tmp_path / "pid"
+    command = [sys.executable, "-c", LARGE_GRANDCHILD, str(note)]
+    finished(spawn(command, dict(os.environ), limits=Limits(60.0, None)))
+    assert process(int(note.read_text())) is None
 
 
 def test_a_daemon_of_a_child_in_the_foreground_stays(tmp_path: Path) -> None:
