@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import traceback
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -12,7 +10,13 @@ from pathlib import Path
 from tcdebug.compiler.errors.exceptions import CompileError
 from tcdebug.compiler.events.search_events import GraphFailure
 from tcdebug.compiler.gate.gate import Decision
-from tcdebug.minifier.cases.messages import normalised, short_file
+from tcdebug.minifier.cases.exception_identity import (
+    causes,
+    innermost_frame,
+    normalised,
+    root_cause,
+    short_file,
+)
 
 
 class Resolution(StrEnum):
@@ -158,22 +162,6 @@ def _bug(signature: str) -> str:
     return signature
 
 
-def causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield the exception and its causes, the original cause last."""
-    current: BaseException | None = error
-    while current is not None:
-        yield current
-        inner = getattr(current, "inner_exception", None)
-        if not isinstance(inner, BaseException) or inner is current:
-            inner = current.__cause__
-        current = inner
-
-
-def root_cause(error: BaseException) -> BaseException:
-    """Return the original cause of an exception, behind the wrappers of Dynamo and tcdebug."""
-    return list(causes(error))[-1]
-
-
 def is_device_error(what: str) -> bool:
     """Return whether a normalised message is a CUDA device error.
 
@@ -191,12 +179,7 @@ def exception_signature(error: BaseException, phase: str) -> str:
     if is_device_error(what := normalised(str(cause))):
         return f"{phase} | {what}"
     stage = next((e.stage for e in causes(error) if isinstance(e, CompileError)), "")
-    frames = traceback.extract_tb(cause.__traceback__)
-    frame = ""
-    if frames:
-        last = frames[-1]
-        frame = f"{short_file(last.filename)}:{last.name}"
-    parts = (phase, stage, type(cause).__name__, frame, what)
+    parts = (phase, stage, type(cause).__name__, innermost_frame(cause), what)
     return " | ".join(p for p in parts if p)
 
 

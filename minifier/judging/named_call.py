@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import fx
 
-from tcdebug.minifier.cases.outcome import causes
+from tcdebug.minifier.cases.exception_identity import causes
 
 BACKWARD = "_engine_run_backward"
 """The function of torch that runs backward. Its callers hold the last node of forward."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -19,11 +21,13 @@ from tcdebug.minifier.cases.case import (
     flatten,
     needs_own_dtypes,
 )
+from tcdebug.minifier.cases.exception_identity import root_cause
 from tcdebug.minifier.cases.lineage import Change, leaves
-from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature, root_cause
+from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature
 from tcdebug.minifier.cases.source import load
 from tcdebug.minifier.judging.compare import Difference, Referee, first_difference
 from tcdebug.minifier.judging.draws import drawn_since, with_equal_draws
+from tcdebug.minifier.judging.endings import ENDLESS
 from tcdebug.minifier.judging.further_calls import NumberedCall, calls_of, can_be_repeated
 from tcdebug.minifier.judging.kernels import EndlessKernels, finish_kernels
 from tcdebug.minifier.judging.layout import layout_difference
@@ -202,7 +206,7 @@ def judge(
         with fresh_capture(), target.compiled(module_again, toggles, at.follow) as compiled:
 
             def call(seed: int = SEED) -> Results:
-                with EndlessKernels(eager_seconds), memory():
+                with EndlessKernels(partial(os._exit, ENDLESS), eager_seconds), memory():
                     return run(compiled, case, follow, mark=True, seed=seed)
 
             own_draws = drew and not target.draws_as_eager

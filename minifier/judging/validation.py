@@ -7,8 +7,8 @@ from typing import Any
 
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.case import Case
-from tcdebug.minifier.cases.messages import normalised
-from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature, root_cause
+from tcdebug.minifier.cases.exception_identity import normalised, root_cause
+from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature
 from tcdebug.minifier.cases.source import load
 from tcdebug.minifier.judging.replay import Notify, Progress, fresh_capture, run
 from tcdebug.minifier.targets import Target

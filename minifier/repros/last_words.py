@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tcdebug.minifier.cases.messages import normalised
+from tcdebug.minifier.cases.exception_identity import normalised
 from tcdebug.minifier.cases.user_frames import TRACEBACK, last_exception
 
 CHAINED = ("The above exception was the direct cause", "During handling of the above exception")

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 
 from tcdebug.minifier.cases import environment
-from tcdebug.minifier.cases.messages import PLAIN, first_line, plain
+from tcdebug.minifier.cases.exception_identity import PLAIN, first_line, plain
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job
 from tcdebug.minifier.repros.last_words import NUMBERS, WORDS

@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 
 from tcdebug.minifier.cases.case import Case
+from tcdebug.minifier.cases.exception_identity import normalised
 from tcdebug.minifier.cases.layer_names import AOTINDUCTOR_BACKEND
-from tcdebug.minifier.cases.messages import normalised
 from tcdebug.minifier.cases.outcome import Kind, Outcome, RaisedAt
 from tcdebug.minifier.cases.source import module_source, readable_names
 from tcdebug.minifier.cases.user_frames import last_exception

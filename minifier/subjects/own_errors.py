@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import PurePath
 
-from tcdebug.minifier.cases.messages import GENERATED
+from tcdebug.minifier.cases.exception_identity import GENERATED
 from tcdebug.minifier.cases.user_frames import (
     TRACEBACK,
     TracebackFrame,

@@ -21,7 +21,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.layers import LayerFinding, Searchable, find_graph_layer
 from tcdebug.minifier.cases import environment
-from tcdebug.minifier.cases.messages import normalised
+from tcdebug.minifier.cases.exception_identity import normalised
 from tcdebug.minifier.cases.outcome import Kind, Outcome, crash_signature, signal_name
 from tcdebug.minifier.cases.user_frames import last_exception, raising_statement
 from tcdebug.minifier.judging.check import most_decisions, run_check

@@ -24,7 +24,8 @@ from tcdebug.compiler.events.search_events import GraphRecorded, ReproWrite
 from tcdebug.minifier.capture.watching.journal import Journal, Scene
 from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import flatten, from_captured, size_at_capture
-from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature, root_cause
+from tcdebug.minifier.cases.exception_identity import root_cause
+from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature
 from tcdebug.minifier.cases.source import load
 from tcdebug.minifier.judging.draws import drawn_since
 from tcdebug.minifier.judging.replay import SEED, compare, compare_draws, run

@@ -1,23 +1,23 @@
-"""Identifies an exception, as `cases/outcome.py` does."""
+"""Identifies an exception by what is equal in all runs."""
 
 from __future__ import annotations
 
-import traceback
 from typing import Any
 
-from tcdebug.minifier.cases.messages import first_line, normalised, short_file
+from tcdebug.minifier.cases.exception_identity import (
+    first_line,
+    innermost_frame,
+    normalised,
+    root_cause,
+)
 
 
 def exception_result(error: BaseException) -> dict[str, Any]:
     """Return the class of an exception's cause, its message without numbers, and its frame."""
-    while cause := getattr(error, "inner_exception", None) or error.__cause__:
-        error = cause
-    frame = ""
-    if trace := traceback.extract_tb(error.__traceback__):
-        frame = f"{short_file(trace[-1].filename)}:{trace[-1].name}"
+    cause = root_cause(error)
     return {
-        "class": type(error).__name__,
-        "message": first_line(str(error))[:300],
-        "what": normalised(str(error)),
-        "frame": frame,
+        "class": type(cause).__name__,
+        "message": first_line(str(cause))[:300],
+        "what": normalised(str(cause)),
+        "frame": innermost_frame(cause),
     }

@@ -10,17 +10,16 @@ import torch
 from torch._dynamo.exc import BackendCompilerFailed
 
 from tcdebug.compiler.errors.exceptions import CompileError
-from tcdebug.minifier.cases.messages import normalised
+from tcdebug.minifier.cases.exception_identity import causes, normalised, root_cause
 from tcdebug.minifier.cases.outcome import (
     Kind,
     Outcome,
     RaisedAt,
-    causes,
     crash_signature,
     exception_signature,
-    root_cause,
     signal_name,
 )
+from tcdebug.minifier.repros.judge.exceptions import exception_result
 
 
 @pytest.mark.parametrize(
@@ -109,6 +108,13 @@ def test_the_root_cause_is_the_exception_raised_first() -> None:
 def test_an_exception_without_a_cause_is_its_own_root() -> None:
     error = ValueError("x")
     assert root_cause(error) is error
+
+
+def test_exceptions_that_cause_each_other_end_with_the_last_new_one() -> None:
+    first, second = ValueError("first"), KeyError("second")
+    first.__cause__, second.__cause__ = second, first
+    assert list(causes(first)) == [first, second]
+    assert exception_result(second)["class"] == "ValueError"
 
 
 def test_an_exception_that_was_being_handled_is_not_a_cause() -> None:

@@ -14,10 +14,10 @@ from captured import captured
 from repro_scripts import CRASH, EXCEPTION, PLANT
 
 from tcdebug.minifier.cases.outcome import Kind, Outcome
-from tcdebug.minifier.judging import kernels, own_draws, replay
+from tcdebug.minifier.judging import own_draws, replay
 from tcdebug.minifier.judging.compare import TOLERANCE
 from tcdebug.minifier.repros.as_test import write_standalone
-from tcdebug.minifier.repros.judge import calls, comparison, endless, graph_judge
+from tcdebug.minifier.repros.judge import calls, comparison, graph_judge
 from tcdebug.minifier.repros.repro import Repro, write
 from tcdebug.minifier.repros.standalone import judges_graph, standalone
 from tcdebug.minifier.repros.verify import SECONDS
@@ -172,6 +172,3 @@ def test_the_judge_has_the_constants_of_the_minifier() -> None:
     assert list(graph_judge.LAYERS) == list(BELOW_AOTINDUCTOR)
     assert graph_judge.GraphJudge.seconds == SECONDS
     assert comparison.TOLERANCES.items() <= TOLERANCE.items()
-    assert (endless.LEAST_SECONDS, endless.SLOWER_THAN_EAGER, endless.BUSY_SECONDS) == (
-        kernels.LEAST_SECONDS, kernels.SLOWER, kernels.BUSY_SECONDS,
-    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The parts of an exception that are equal in all runs: its message, and the file that raised it.
+"""The parts of an exception that are equal in all runs: its root cause, its message, its frame.
 
 A repro script identifies its failure by the same rules, so it contains this module's text.
 """
@@ -6,6 +6,8 @@ A repro script identifies its failure by the same rules, so it contains this mod
 from __future__ import annotations
 
 import re
+import traceback
+from collections.abc import Iterator
 
 GENERATED = re.compile(r"^[0-9a-z]{40,}\.py$")
 """Files that a compiler names after a hash of their contents."""
@@ -60,3 +62,27 @@ def short_file(filename: str) -> str:
     """Return the last two parts of a file name, because paths differ between machines."""
     *_, folder, name = ("", *filename.split("/"))
     return "<generated>" if GENERATED.search(name) else f"{folder}/{name}".lstrip("/")
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield the exception and its causes, the original cause last."""
+    current: BaseException | None = error
+    seen: set[int] = set()
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        inner = getattr(current, "inner_exception", None)
+        if not isinstance(inner, BaseException) or inner is current:
+            inner = current.__cause__
+        current = inner
+
+
+def root_cause(error: BaseException) -> BaseException:
+    """Return the original cause of an exception, behind the wrappers of Dynamo and tcdebug."""
+    return list(causes(error))[-1]
+
+
+def innermost_frame(error: BaseException) -> str:
+    """Return the frame that raised an exception as file:function; empty if it was not raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{short_file(frames[-1].filename)}:{frames[-1].name}" if frames else ""
