@@ -13,6 +13,7 @@ UNITS = {
     "codegen.index_sets": "split a loop where its conditions change",
     "codegen.branchless": "compute both sides of a choice in vectors if one calls a function",
     "codegen.repeats": "compute an element that repeats along a row once",
+    "codegen.unroll": "write the points of a short innermost axis one after the other",
     "codegen.vectorize": "use vector instructions in the innermost loop",
     "codegen.parallelize": "distribute the outer loops among threads",
     "codegen.scratch": "keep a row of expensive values for a later sweep",

@@ -29,6 +29,7 @@ from tcdebug.compiler.codegen.kernels.loop_order import by_strides
 from tcdebug.compiler.codegen.kernels.repeats import without_repeats
 from tcdebug.compiler.codegen.kernels.sharing import numbered_text, shared
 from tcdebug.compiler.codegen.kernels.sweeps import segments
+from tcdebug.compiler.codegen.kernels.unroll import unrolled
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.graph import Buffer
 from tcdebug.compiler.schedule.kernel import Kernel
@@ -102,8 +103,12 @@ def _write(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> KernelC
     once = without_repeats(flat)
     if once is not None and gate.allows("codegen.repeats", kernel.subject):
         flat = once
-    choices = _choose(flat, kernel.subject, gate)
     storage = call.storage()
+    points = unrolled(flat)
+    if points is not None and gate.allows("codegen.unroll", kernel.subject):
+        flat = points.kernel
+        storage |= {new: storage[old] for new, old in points.names.items() if old in storage}
+    choices = _choose(flat, kernel.subject, gate)
     declarations = [
         *(f"const {TYPES[buffers[n].dtype]}* __restrict__ {storage[n]}" for n in call.loads),
         *(f"{TYPES[buffers[n].dtype]}* __restrict__ {storage[n]}" for n in call.stores),
