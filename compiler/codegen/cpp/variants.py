@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+
 from tcdebug.compiler.codegen.cpp.index_sets import Split, split
+from tcdebug.compiler.codegen.cpp.lanes import LANES
 from tcdebug.compiler.codegen.cpp.short_columns import rows_together
 from tcdebug.compiler.codegen.cpp.transposed_loads import (
     Tiling,
@@ -13,6 +16,7 @@ from tcdebug.compiler.codegen.cpp.transposed_loads import (
     row_step,
 )
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
+from tcdebug.compiler.codegen.kernels.half_values import HALVES
 from tcdebug.compiler.codegen.kernels.sweeps import reads_of, segments
 from tcdebug.compiler.ir.arithmetic.index import Axis, Index, product
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
@@ -28,21 +32,29 @@ EXPENSIVE = 8
 """The arithmetic (see schedule/cost.py) from which keeping a value pays."""
 GATHER = 8.0
 NEAR = 0.25
-ROW_END = 30.0
-"""The cost of adding the lanes of a vector at the end of a row."""
-SCALAR = 10.0
+ROW_END, STORED_ROW_END = 20.0, 46.0
+"""The cost of adding the lanes of a vector at the end of a row, and if a sweep stores rows too."""
+HALVES_END, STORED_HALVES_END = 30.0, 180.0
+"""The same with operands or rows in bfloat16 or float16."""
+SCALAR = 3.0
 """The cost of an operation on one number, such as a row's sum, instead of on a vector."""
 VECTOR = 16
 """The lanes of a vector of floats."""
 VECTOR_BYTES = 64
 TRANSPOSED = 1.5
 """The cost of an element of a row that is transposed: copied in blocks, and read once more."""
+FAR_TRANSPOSED = 2.5
+"""The same if all arrays together exceed the first level of the cache."""
+FIRST_LEVEL = 1 << 15
+"""The bytes of the first level of the cache."""
 STEPPED = 4.0
 """The same if elements are copied one by one, because a row is strided or has too few."""
 SHORTEST_BLOCK = 8
 """The fewest elements of a row that is transposed in registers."""
 LEFT_OVER = 3.0
-"""The cost of an operation on a point that is left over at the end of a row, or has an order."""
+"""The cost of an operation on a point that is left over at the end of a row, or of a position."""
+SCAN = 5.0
+"""The cost of a step of a scan, which waits for the one before."""
 GRAIN = 1 << 15
 """The most points for which a kernel runs on one thread."""
 
@@ -147,10 +159,26 @@ def lane_axis(kernel: FlatKernel, *, transposing: bool) -> Axis | None:
 def _row_cost(kernel: FlatKernel, touched: Sequence[Index]) -> float:
     """Return the cost of memory per point with lanes along the last inner axis."""
     last = kernel.inner[-1]
-    ends = ROW_END * sum(n.reduces for n in kernel.nodes)
-    after = SCALAR * sum(arithmetic(n.body) for n in kernel.nodes if not n.inside)
     cost = sum(_access_cost(address, last) for address in touched) / _filled(last)
-    return cost + (ends + after) / _length(kernel)
+    return cost + _row_end(kernel) / _length(kernel)
+
+
+def _row_end(kernel: FlatKernel) -> float:
+    """Return the cost of what is done once per row."""
+    inside = [n for n in kernel.nodes if n.inside]
+    stores = any(not n.reduces and n.name in kernel.stored for n in inside)
+    if _accessed_dtypes(inside).isdisjoint(HALVES):
+        end = STORED_ROW_END if stores else ROW_END
+    else:
+        end = STORED_HALVES_END if stores else HALVES_END
+    after = sum(arithmetic(n.body) for n in kernel.nodes if not n.inside)
+    return end * sum(n.reduces for n in kernel.nodes) + SCALAR * after
+
+
+def _accessed_dtypes(nodes: Sequence[FlatNode]) -> set[torch.dtype]:
+    """Return the dtypes of nodes and of what they load."""
+    loaded = {e.dtype for n in nodes for e in walk(n.body) if isinstance(e, Load)}
+    return loaded | {n.dtype for n in nodes}
 
 
 def _one_by_one(kernel: FlatKernel) -> float:
@@ -161,11 +189,13 @@ def _one_by_one(kernel: FlatKernel) -> float:
     """
     size = kernel.inner[-1].size.constant
     inside = [n for n in kernel.nodes if n.inside]
-    if any(n.scans or gives_place(n.kind) for n in inside):
+    if any(n.scans for n in inside):
+        return SCAN
+    if any(gives_place(n.kind) for n in inside):
         return LEFT_OVER
     if not size or size > LONGEST_TRANSPOSED_ROW:
         return 0.0
-    narrowest = min(n.dtype.itemsize for n in inside)
+    narrowest = min(dtype.itemsize for dtype in _accessed_dtypes(inside))
     lanes = VECTOR_BYTES // narrowest
     while lanes > size:
         lanes //= 2
@@ -203,8 +233,24 @@ def _lane_cost(kernel: FlatKernel, address: Index, axis: Axis, transposing: bool
     step = row_step(address, axis, kernel.inner) if transposing else 0
     if not step:
         return access
-    in_blocks = step == 1 and _length(kernel) >= SHORTEST_BLOCK
-    return min(access, TRANSPOSED if in_blocks else STEPPED)
+    if step > 1 or _length(kernel) < SHORTEST_BLOCK:
+        return min(access, STEPPED)
+    is_near = _array_bytes(kernel, axis) <= FIRST_LEVEL
+    return min(access, TRANSPOSED if is_near else FAR_TRANSPOSED)
+
+
+def _array_bytes(kernel: FlatKernel, axis: Axis) -> int:
+    """Return the bytes of the arrays in which rows are transposed, with lanes along an axis."""
+    sizes: dict[tuple[str, str], int] = {}
+    for node in kernel.nodes:
+        loads = (e for e in walk(node.body) if isinstance(e, Load) and e.index)
+        accessed = [(e.buffer, e.index[0], e.dtype) for e in loads]
+        if node.name in kernel.stored and not node.reduces:
+            accessed.append((node.name, node.address, node.dtype))
+        for buffer, address, dtype in accessed if node.inside else ():
+            if row_step(address, axis, kernel.inner):
+                sizes[buffer, address.key] = dtype.itemsize
+    return sum(sizes.values()) * _length(kernel) * LANES
 
 
 def _length(kernel: FlatKernel) -> int:

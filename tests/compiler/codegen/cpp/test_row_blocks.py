@@ -109,3 +109,11 @@ def test_a_sweep_that_overwrites_its_operand_computes_no_point_twice() -> None:
     x, y = numbers(140, 100).float(), numbers(140, 100).float()
     assert compiled(function)(x).tolist() == function(y).tolist()
     assert x.tolist() == y.tolist()
+
+
+@pytest.mark.parametrize(("length", "in_blocks"), [(64, False), (96, False), (144, True)])
+def test_extremes_of_halves_have_no_blocks_in_short_rows_of_whole_vectors(
+    length: int, in_blocks: bool
+) -> None:
+    text = kernels(lambda x: x.amax(-1), torch.randn(256, length).bfloat16())
+    assert ("r0_start" in text) == in_blocks

@@ -76,6 +76,32 @@ def test_only_short_rows_that_vectors_do_not_divide_are_transposed(tmp_path: Pat
     assert "transpose<1>(" not in kernels(gathered, torch.randn(256, 28))
 
 
+BF16, F32 = torch.bfloat16, torch.float32
+
+
+@pytest.mark.parametrize(
+    ("function", "length", "dtype", "is_transposed"),
+    [
+        (TRANSPOSED["softmax"], 96, F32, False),
+        (TRANSPOSED["softmax"], 96, BF16, True),
+        (lambda x: torch.nn.functional.normalize(x, dim=-1), 64, F32, False),
+        (lambda x: torch.nn.functional.normalize(x, dim=-1), 64, BF16, True),
+        (lambda x: torch.nn.functional.layer_norm(x, (32,)), 32, F32, True),
+        (lambda x: torch.nn.functional.layer_norm(x, (128,)), 128, F32, False),
+        (lambda x: torch.nn.functional.layer_norm(x, (128,)), 128, BF16, True),
+        (lambda x: x.sum(-1), 32, F32, False),
+        (lambda x: x.sum(-1), 64, BF16, False),
+        (lambda x: x.std(-1), 128, F32, False),
+        (lambda x: x.cumsum(-1), 128, F32, True),
+    ],
+)
+def test_rows_are_transposed_where_that_was_measured_to_take_less_time(
+    function: Callable[[torch.Tensor], Any], length: int, dtype: torch.dtype, is_transposed: bool
+) -> None:
+    text = kernels(function, torch.randn(256, length, dtype=dtype))
+    assert ("transpose<1>(" in text) == is_transposed
+
+
 def test_rows_that_are_too_short_or_cannot_be_transposed_stay_rows() -> None:
     assert "transpose<1>(" not in kernels(lambda x: x.cumsum(-1), torch.randn(900, 7))
     planes = torch.randn(251, 127, 61).permute(2, 1, 0)
