@@ -78,6 +78,8 @@ class Outcome:
     """The longest time without a sign of progress, in seconds."""
     silenced: bool = field(default=False, compare=False)
     """Whether a hang was ended because it showed no sign of progress, before its time limit."""
+    memory: int = field(default=0, compare=False)
+    """The most bytes that the run was seen to hold beyond what it shared when it began."""
     rounded: bool = field(default=False, compare=False)
     """Whether results that pass differ from those of eager in some bits."""
     drew: bool = field(default=False, compare=False)
@@ -141,6 +143,8 @@ class Outcome:
         return PHASES.index(self.phase) < PHASES.index(other.phase)
 
 
+OUT_OF_MEMORY = "out of memory"
+"""The end of the signature of a run that exceeded its memory limit."""
 WRONG_ADDRESS = (
     "CUDA error: an illegal memory access was encountered",
     "CUDA error: misaligned address",

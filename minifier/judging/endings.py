@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from tcdebug.minifier.cases.outcome import Kind, Outcome, crash_signature, signal_name
+from tcdebug.minifier.cases.outcome import (
+    OUT_OF_MEMORY,
+    Kind,
+    Outcome,
+    crash_signature,
+    signal_name,
+)
 from tcdebug.minifier.processes.process import Ended
 
 BEFORE = ("", "eager", "capture")
@@ -27,7 +33,7 @@ def outcome_of(ended: Ended) -> Outcome:
         return Outcome(kind, phase, f"{phase} | {HANG}", message, silenced=ended.silenced)
     if ended.over_memory:
         kind = Kind.INVALID if phase in BEFORE else Kind.KILLED
-        return Outcome(kind, phase, f"{phase} | out of memory", "over the memory limit")
+        return Outcome(kind, phase, f"{phase} | {OUT_OF_MEMORY}", "over the memory limit")
     if ended.status == ENDLESS and phase not in BEFORE:
         message = f"a kernel does not end; stopped after {ended.seconds:.0f} s"
         return Outcome(Kind.HANG, phase, f"{phase} | {HANG}", message, endless=True)

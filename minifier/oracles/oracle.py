@@ -2,7 +2,7 @@
 
 Answers are kept on disk, so that an interrupted run can be resumed. `Runner` knows how to run a
 candidate, `Runs` tracks the active runs, `Answers` holds what is known, `HangLimit` sets the time
-limit of a run, and `Spending` tracks the budget.
+limit of a run, `MemoryLimit` that of its memory, and `Spending` tracks the budget.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tcdebug.minifier.judging.endings import BEFORE, HANG
 from tcdebug.minifier.oracles.answers import Answers
 from tcdebug.minifier.oracles.budget import BudgetUsed, Spending
 from tcdebug.minifier.oracles.hang_limit import AS_SLOW, SUSPICIOUS, Duration, HangLimit
+from tcdebug.minifier.oracles.memory_limit import MemoryLimit, is_over_memory
 from tcdebug.minifier.oracles.other_failures import OtherFailures
 from tcdebug.minifier.oracles.question import CandidateType, Question
 from tcdebug.minifier.oracles.runner import Runner
@@ -71,6 +72,7 @@ class Oracle(Generic[CandidateType]):
     reruns: int = 0
     asked: int = 0
     _hang_limit: HangLimit = field(init=False)
+    _memory_limit: MemoryLimit = field(init=False)
     _runs: Runs[Question[CandidateType]] = field(init=False)
     _suspect: Child | None = None
     """The first run, if it is suspected to hang and has not ended."""
@@ -79,6 +81,7 @@ class Oracle(Generic[CandidateType]):
 
     def __post_init__(self, first_limits: Limits) -> None:
         self._hang_limit = HangLimit(first_limits, self.runner.least_hang_seconds, self.jobs)
+        self._memory_limit = MemoryLimit(first_limits.memory)
         self._runs = Runs(self.jobs, self._start, lambda: self.spending.affordable)
 
     def ask(self, candidate: CandidateType, toggles: Toggles, purpose: str) -> Outcome:
@@ -189,7 +192,7 @@ class Oracle(Generic[CandidateType]):
     @property
     def limits(self) -> Limits:
         """The limits of the next run."""
-        return self._hang_limit.limits
+        return msgspec.structs.replace(self._hang_limit.limits, memory=self._memory_limit.memory)
 
     def tighten(self, seconds: float) -> None:
         """Derive the hang limit from the duration of a first run, which ran alone, in seconds."""
@@ -199,15 +202,23 @@ class Oracle(Generic[CandidateType]):
         """Derive the hang limit, also that of silence, from a run of the candidate that ended."""
         self._hang_limit.tighten_for_hangs(Duration.of(ended))
 
+    def tighten_memory(self, ended: Outcome) -> None:
+        """Derive the memory limit from a run of the candidate that ended."""
+        self._memory_limit.tighten(ended)
+
     def key(self, question: Question[CandidateType]) -> str:
         """Return the key of a question. Questions with equal keys have the same answer."""
         parts = (question.candidate.key, *question.toggles.texts(), *self.runner.key)
         return blake2b("\0".join(parts).encode(), digest_size=12).hexdigest()
 
     def _known(self, key: str) -> Tally | None:
-        """Return the tally of a question. A hang counts only if its time limit was no shorter."""
+        """Return the tally of a question. A run that a smaller limit ended does not count."""
         tally = self.answers.known.get(key)
-        if tally is None or not tally.outcome.signature.endswith(HANG):
+        if tally is None:
+            return None
+        if is_over_memory(tally.outcome):
+            return tally if self._memory_limit.still_counts(tally.outcome) else None
+        if not tally.outcome.signature.endswith(HANG):
             return tally
         return tally if self._hang_limit.still_counts(tally.outcome) else None
 
@@ -292,6 +303,8 @@ class Oracle(Generic[CandidateType]):
                 continue  # whoever needs the answer starts another run
             if not ended.timed_out:
                 self._hang_limit.loosen(Duration.of(ended))
+                if not ended.over_memory:
+                    self._memory_limit.loosen(outcome)
                 self.spending.longest_silence = max(self.spending.longest_silence, ended.silence)
             known = self._known(run.key)
             tally = Tally(outcome) if known is None else known.plus(outcome, self.failure)

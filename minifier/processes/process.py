@@ -73,6 +73,8 @@ class Ended:
     """The longest time without a sign of progress, in wall seconds."""
     silenced: bool = False
     """Whether it was ended because it showed no sign of progress."""
+    memory: int = 0
+    """The most bytes that it was seen to hold beyond `baseline`; 0 if its memory is not limited."""
 
     @property
     def returncode(self) -> int | None:
@@ -121,6 +123,7 @@ class Child:
     """Seconds since its last sign of progress."""
     silenced: bool = False
     _longest_silence: float = 0.0
+    _most_memory: int = 0
     _queue: CpuQueue = field(default_factory=CpuQueue)
     _excused: float = 0.0
     """The seconds that did not count, because it waited for a CPU."""
@@ -261,6 +264,7 @@ class Child:
         The quick sum comes first. It counts a shared page once per process.
         """
         most = sum(map(memory.resident, pids)) - self.baseline
+        self._most_memory = max(self._most_memory, most)
         return most > limit and memory.added(pids, os.getpid()) > limit
 
     def _receive(self) -> None:
@@ -312,6 +316,7 @@ class Child:
             cpu_seconds=cpu_seconds,
             silence=self._longest_silence,
             silenced=self.silenced,
+            memory=self._most_memory,
         )
 
     def _close(self) -> None:

@@ -37,6 +37,7 @@ from tcdebug.minifier.investigation.investigate import Investigation
 from tcdebug.minifier.investigation.report import Report
 from tcdebug.minifier.oracles.answers import Answers
 from tcdebug.minifier.oracles.budget import Budget, BudgetUsed, Spending
+from tcdebug.minifier.oracles.memory_limit import is_over_memory
 from tcdebug.minifier.oracles.oracle import NoHang, Oracle
 from tcdebug.minifier.oracles.other_failures import OtherFailures
 from tcdebug.minifier.processes.interpreters import Interpreters
@@ -278,7 +279,12 @@ class Session:
         return oracle
 
     def _tighten(self, oracle: Oracle[Case], case: Case, base: Toggles, outcome: Outcome) -> None:
-        """Derive the hang limit from a run that ends: this one, or one with everything off."""
+        """Derive the limits from a run that ends: this one, or one with everything off."""
+        if is_over_memory(outcome):
+            with contextlib.suppress(BudgetUsed):
+                ended = oracle.ask(case, base.without(off=[ALL]), "how much memory a run holds")
+                if not is_over_memory(ended):
+                    oracle.tighten_memory(ended)
         if outcome.kind is not Kind.HANG:
             oracle.tighten(outcome.seconds)
             return

@@ -209,6 +209,7 @@ class GraphSubject:
             seconds=ended.seconds,
             cpu_seconds=ended.cpu_seconds,
             silence=ended.silence,
+            memory=ended.memory,
         )
 
     def write(self, candidate: Case, toggles: Toggles, outcome: Outcome, path: Path) -> None:
