@@ -10,7 +10,6 @@ from typing import Generic
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import Fallback
-from tcdebug.compiler.events.search_events import MinifyStep
 from tcdebug.compiler.gate.gate import Decision
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.autograd_units import find_autograd_units
@@ -28,13 +27,12 @@ from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.branch import Branch
 from tcdebug.minifier.investigation.documenting import Documenting
 from tcdebug.minifier.investigation.findings import FailureFindings
+from tcdebug.minifier.investigation.minimising import Minimising, leaving_half
 from tcdebug.minifier.investigation.report import SUSPECTED, Report
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.oracles.candidate_oracle import CandidateOracle
 from tcdebug.minifier.oracles.oracle import Oracle
-from tcdebug.minifier.oracles.question import CandidateType, Question
-from tcdebug.minifier.search.reducing import Interesting, reduce_ahead
-from tcdebug.minifier.subjects.one_call import one_call
+from tcdebug.minifier.oracles.question import CandidateType
 from tcdebug.minifier.subjects.subject import Subject
 
 
@@ -121,7 +119,7 @@ class Investigation(Generic[CandidateType]):
             branch = Branch(left, toggles, self.findings.found.candidate)
             self.findings.branches.append(branch)
             self.oracle.failure = left
-            self._attempt("minimising", partial(self._minimise, branch))
+            self._attempt("minimising", partial(self._minimise_first, branch))
             self.save(self._report("budget"))
             if not self.bisecting:
                 return
@@ -175,49 +173,14 @@ class Investigation(Generic[CandidateType]):
 
     def _minimise(self, branch: Branch[CandidateType]) -> None:
         """Find the smallest candidate with the same failure and, once known, the same culprit."""
+        Minimising(self.subject, self.oracle, self.log, self._attempt).run(branch)
 
-        def ask(question: Question[CandidateType]) -> Outcome:
-            outcome = self.oracle.answer(question)
-            if outcome.kind is Kind.OK and question.toggles == branch.base:
-                branch.passing.append(question.candidate)
-            return outcome
-
-        def interesting(
-            ask: Callable[[Question[CandidateType]], Outcome],
-        ) -> Interesting[CandidateType]:
-            def fails(candidate: CandidateType, purpose: str) -> bool:
-                failure = ask(Question(candidate, branch.base, purpose))
-                if not branch.failure.still_shown_by(failure):
-                    return False
-                if not branch.off:
-                    return True
-                toggles = branch.base.without(off=branch.off)
-                outcome = ask(Question(candidate, toggles, f"{purpose}, culprit off"))
-                return outcome.kind is Kind.OK
-
-            return fails
-
-        self._attempt(
-            "the search for a call that fails alone",
-            lambda: self._start_at_one_call(branch, interesting(ask)),
-        )
-        reducer = self.subject.reducer(branch.best, self.log)
-        if reducer is None:
-            return
-        try:
-            reduce_ahead(reducer, ask, self.oracle, interesting)
-        finally:
-            branch.best = reducer.best
-
-    def _start_at_one_call(
-        self, branch: Branch[CandidateType], fails: Interesting[CandidateType]
-    ) -> None:
-        """Start from a call that fails alone, if one is found."""
-        failing = branch.best, branch.base, branch.failure
-        if found := one_call(self.subject, self.oracle, failing, fails):
-            step, part = found[0].replace(" ", "_"), found[1]
-            self.log.emit(MinifyStep(step, branch.best.size, part.size, "nodes"))
-            branch.best = part
+    def _minimise_first(self, branch: Branch[CandidateType]) -> None:
+        """Minimise before the culprit is known, and leave half of the time to search for it."""
+        if not self.bisecting:
+            self._minimise(branch)
+        elif note := leaving_half(self.oracle, self.log, partial(self._minimise, branch)):
+            self.findings.notes.append(note)
 
     def _bisect(self, branch: Branch[CandidateType]) -> None:
         """Find the unit at fault in the small candidate, and the other units it needs."""

@@ -144,6 +144,52 @@ def test_the_search_for_what_a_culprit_needs_leaves_time_to_confirm_it(tmp_path:
     assert "the units that lower.a needs are not known" in events
 
 
+class SmallerGraphsTakeTheReserve(FailsThroughOneUnit):
+    """Smaller graphs take all the time that is free for them. The failing unit is `lower.b`."""
+
+    def answer(self, question: Question[Case]) -> Outcome:
+        """Return whether the unit is on. Raises BudgetUsed for a graph of less than four nodes."""
+        if question.candidate.size < 4:
+            raise BudgetUsed
+        on = "lower.b" not in question.toggles.texts() and "all" not in question.toggles.texts()
+        decisions = (Decision("lower.b", "f", "1", 0, on),)
+        return replace(WRONG if on else Outcome(Kind.OK), decisions=decisions)
+
+    def rate(self, candidate: Case, toggles: Toggles, failure: Outcome, runs: int) -> Rate:
+        """Return that it fails every time."""
+        return Rate(runs, runs)
+
+
+def chain(x: torch.Tensor) -> torch.Tensor:
+    return x.sin().cos().tanh().exp()
+
+
+def test_a_culprit_is_named_in_the_whole_graph_if_minimising_takes_too_long(
+    tmp_path: Path,
+) -> None:
+    log = EventLog(tmp_path)
+    subject = GraphSubject(Backend("tcdebug", "tcdebug", run_dir=str(tmp_path)), log)
+    oracle = oracle_of(SmallerGraphsTakeTheReserve, subject, log)
+    case = captured(chain, torch.ones(3))
+    findings = FailureFindings(FailureFound(case, WRONG, 0), Toggles())
+    Investigation(findings, subject, oracle, log)._fault_by_fault()
+    (branch,) = findings.branches
+    assert branch.off == ["lower.b"]
+    assert branch.best.size == 4
+    assert [n for n in findings.notes if n.startswith("minimising was stopped")]
+
+
+def test_minimising_alone_takes_the_whole_budget(tmp_path: Path) -> None:
+    log = EventLog(tmp_path)
+    subject = GraphSubject(Backend("tcdebug", "tcdebug", run_dir=str(tmp_path)), log)
+    oracle = oracle_of(EndsAtTheReserve, subject, log)
+    case = captured(chain, torch.ones(3))
+    findings = FailureFindings(FailureFound(case, WRONG, 0), Toggles())
+    Investigation(findings, subject, oracle, log, bisecting=False)._fault_by_fault()
+    assert findings.branches[0].best.size < 4
+    assert findings.notes == []
+
+
 def test_what_is_reserved_for_a_layer_serves_the_repro_of_a_unit() -> None:
     spending = Spending(Budget(seconds=100.0))
     spending.reserved = 200.0
