@@ -177,10 +177,10 @@ class Investigation(Generic[CandidateType]):
 
     def _minimise_first(self, branch: Branch[CandidateType]) -> None:
         """Minimise before the culprit is known, and leave half of the time to search for it."""
-        if not self.bisecting:
+        if self.bisecting:
+            leaving_half(self.oracle, self.log, partial(self._minimise, branch))
+        else:
             self._minimise(branch)
-        elif note := leaving_half(self.oracle, self.log, partial(self._minimise, branch)):
-            self.findings.notes.append(note)
 
     def _bisect(self, branch: Branch[CandidateType]) -> None:
         """Find the unit at fault in the small candidate, and the other units it needs."""

@@ -20,10 +20,6 @@ from tcdebug.minifier.subjects.subject import Subject
 
 Attempt = Callable[[str, Callable[[], None]], None]
 """Runs a step, which an exception ends. Raises BudgetUsed."""
-STOPPED = (
-    "minimising was stopped, because the rest of the budget is kept for the culprit: a smaller "
-    "graph may fail in the same way"
-)
 
 
 @dataclass(frozen=True)
@@ -82,12 +78,10 @@ class Minimising(Generic[CandidateType]):
             branch.best = part
 
 
-def leaving_half(oracle: Oracle[CandidateType], log: EventLog, minimise: Callable[[], None]) -> str:
-    """Minimise in at most half of the seconds that are left.
-
-    Return a note if that was too little; empty otherwise. Raises BudgetUsed once the whole budget
-    is used up.
-    """
+def leaving_half(
+    oracle: Oracle[CandidateType], log: EventLog, minimise: Callable[[], None]
+) -> None:
+    """Minimise in at most half of the seconds that are left. Raises BudgetUsed if none are."""
     spending = oracle.spending
     try:
         with spending.reserving(max(spending.seconds_left / 2, spending.to_confirm)):
@@ -95,6 +89,5 @@ def leaving_half(oracle: Oracle[CandidateType], log: EventLog, minimise: Callabl
     except BudgetUsed:
         if not spending.affordable:
             raise
-        log.emit(Fallback("a smaller graph was not searched for", STOPPED))
-        return STOPPED
-    return ""
+        why = "the rest of the budget is kept for the culprit"
+        log.emit(Fallback("a smaller graph that fails in the same way was not searched for", why))

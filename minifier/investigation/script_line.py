@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import math
+import os
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Decision
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.bisect import bisect
 from tcdebug.minifier.cases.layer_names import AUTOGRAD
+from tcdebug.minifier.cases.outcome import Outcome
+from tcdebug.minifier.cases.user_frames import folders_of_torch
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.oracles.candidate_oracle import CandidateOracle
 from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.processes.warm.sessions import WarmSessions
 from tcdebug.minifier.subjects.script import ScriptSubject, WholeScript, script_oracle
+
+FRAME = "dynamo.frame."
+DEEPEST = 3
+"""The limit on functions of torch between torch.compile and the user's function."""
 
 
 def find_line(
@@ -36,6 +43,7 @@ def find_line(
         if not failure.failed or not failure.decisions:
             return None
         oracle.failure = failure
+        base, failure = _inside_torch(asked, base, failure)
         verdict = bisect(asked.ask, failure, base, log)
     except BudgetUsed:
         return None
@@ -43,3 +51,32 @@ def find_line(
     if not verdict.confirmed or whole or len(verdict.faults) != 1:
         return None
     return verdict.decisions()[0]
+
+
+def _inside_torch(
+    asked: CandidateOracle[WholeScript], base: Toggles, failure: Outcome
+) -> tuple[Toggles, Outcome]:
+    """Let torch's own functions run in eager, such as those of torch.func, if it then fails too.
+
+    Dynamo inlines what they call, and a statement of torch would be named. In eager they call the
+    user's function, which Dynamo then captures by itself. Return the toggles and how it fails.
+    """
+    for _ in range(DEEPEST):
+        captured = [
+            d.site
+            for d in failure.decisions
+            if d.allowed and d.unit.startswith(FRAME) and _is_of_torch(d.subject)
+        ]
+        if not captured:
+            break
+        inside = base.without(sites=captured)
+        outcome = asked.ask(inside, "what torch's own functions call, captured by itself")
+        if not failure.same_bug(outcome) or not outcome.decisions:
+            break
+        base, failure = inside, outcome
+    return base, failure
+
+
+def _is_of_torch(place: str) -> bool:
+    """Return whether a place, FILE:N, is in a file of torch."""
+    return os.path.abspath(place).startswith(folders_of_torch())

@@ -17,7 +17,11 @@ from tcdebug.compiler.gate.gate import Decision, Gate
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.patching import Patch
 from tcdebug.minifier.targets.dynamo import frame, line
-from tcdebug.minifier.targets.dynamo.frame import frames, graph_breaks_allowed
+from tcdebug.minifier.targets.dynamo.frame import (
+    frames,
+    graph_breaks_allowed,
+    transforms_allowed,
+)
 from tcdebug.minifier.targets.dynamo.line import lines
 
 __all__ = ["FAMILY", "PATCHES", "switched"]
@@ -47,6 +51,7 @@ def switched(toggles: Toggles, log: EventLog) -> Iterator[Gate]:
         stack.enter_context(lines(gate, log, cut))
         if _restricts(toggles):
             stack.enter_context(graph_breaks_allowed(log))
+            stack.enter_context(transforms_allowed(log))
         yield gate
 
 

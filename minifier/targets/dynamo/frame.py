@@ -20,7 +20,12 @@ from tcdebug.minifier.targets.dynamo.source_line import shown_path
 from tcdebug.minifier.targets.interception import OPTIMIZE
 
 CAPTURE = Patch("torch._dynamo.convert_frame", "_compile", "dynamo.frame.* cannot be switched off")
-PATCHES = (CAPTURE,)
+TRANSFORM = Patch(
+    "torch._dynamo.symbolic_convert:InstructionTranslator",
+    "_throw_if_in_functorch",
+    "a function that torch.func calls in eager is not captured by itself",
+)
+PATCHES = (CAPTURE, TRANSFORM)
 
 RESUMED = re.compile(rf"{TORCH_DYNAMO_RESUME_IN_PREFIX}_(?P<function>.+)_at_(?P<line>\d+)$")
 """The name of the function into which Dynamo puts the rest of a frame after a graph break."""
@@ -77,4 +82,23 @@ def graph_breaks_allowed(log: EventLog) -> Iterator[None]:
         return optimize
 
     with patched(OPTIMIZE, tolerant, log):
+        yield
+
+
+@contextlib.contextmanager
+def transforms_allowed(log: EventLog) -> Iterator[None]:
+    """Capture functions that a transform of torch.func calls in eager.
+
+    Dynamo does so for the backend `eager`, which is the only one here, but does not recognise it
+    if torch.compile did not pass it.
+    """
+
+    def tolerant(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def throw_if_in_functorch(self: Any) -> None:
+            """Let the capture go on."""
+
+        return throw_if_in_functorch
+
+    with patched(TRANSFORM, tolerant, log):
         yield

@@ -42,3 +42,38 @@ def test_no_statement_is_named_if_eager_fails_too(tmp_path: Path) -> None:
     script.write_text(SCRIPT.format(right=0.0))
     job = Job("compiled", str(script), [], str(tmp_path))
     assert find_line(job, EventLog(tmp_path), 500.0) is None
+
+
+TRANSFORMED = """
+import collections
+import torch
+
+recent = collections.deque([1, 2, 3], maxlen=3)
+
+def weighted(x):
+    y = x.sin()
+    recent.appendleft(5)
+    z = y * len(recent)
+    return z.sum()
+
+x = torch.tensor([0.5])
+torch.testing.assert_close(torch.compile(torch.func.{transform})(x), {right})
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("warm")
+@pytest.mark.parametrize(
+    ("transform", "right"),
+    [("grad(weighted)", "3 * x.cos()"), ("vmap(weighted)", "3 * x.sin()")],
+)
+def test_the_statement_is_the_users_where_torch_func_calls_the_function(
+    tmp_path: Path, transform: str, right: str
+) -> None:
+    """Dynamo takes a full deque for one that grows, in a function that torch's code calls."""
+    script = tmp_path / "transformed.py"
+    script.write_text(TRANSFORMED.format(transform=transform, right=right))
+    found = find_line(Job("compiled", str(script), [], str(tmp_path)), EventLog(tmp_path), 500.0)
+    assert found is not None
+    assert found.unit == "dynamo.line"
+    assert found.subject.split("transformed.py:")[1].startswith("10: z = y * len(recent)")

@@ -87,6 +87,24 @@ def test_a_frame_that_is_off_runs_in_eager_and_what_it_calls_is_captured() -> No
     assert decisions[1].unit == "dynamo.frame.helper"
 
 
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    y = x.sin()
+    return (y * 2).sum()
+
+
+@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.vmap])
+def test_a_function_that_torch_func_calls_in_eager_is_captured_by_itself(transform: Any) -> None:
+    def transformed(x: torch.Tensor, y: torch.Tensor) -> Any:
+        return transform(doubled)(x[0] if transform is torch.func.grad else x)
+
+    _, _, right = captured(transformed, [])
+    of_torch = ["dynamo.frame.wrapper", "dynamo.frame.wrapped"]
+    graphs, decisions, result = captured(transformed, ["dynamo.frame.transformed", *of_torch])
+    assert graphs == [["sin", "mul", "sum"]]
+    assert [d.unit for d in decisions if d.allowed][:2] == ["dynamo.frame.doubled", "dynamo.line"]
+    torch.testing.assert_close(result, right)
+
+
 def test_nothing_is_captured_after_a_single_statement_that_is_off() -> None:
     _, decisions, result = captured(program, [])
     graphs, asked, again = captured(program, [f"site:{decisions[3].site}"])
