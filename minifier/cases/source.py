@@ -22,6 +22,7 @@ import torch.utils.checkpoint
 from torch import fx
 
 from tcdebug.minifier.cases.case import Case, attributes, copy_graph
+from tcdebug.minifier.cases.operators.attention import is_captured_again, reading_its_tensors
 
 CLEANUP = re.compile(r";  [\w. =]+ = None$")
 PRIVATE = re.compile(r"torch\._C\._nn\.(\w+)")
@@ -176,6 +177,11 @@ class _Writer:
         """Return the lines of `forward`, and record the names they use."""
         code = graph.python_code("self")
         lines = [CLEANUP.sub("", line) for line in code.src.splitlines()]
+        attention = tuple(f"{n.name} = " for n in graph.nodes if is_captured_again(n))
+        lines = [
+            reading_its_tensors(line) if attention and line.strip().startswith(attention) else line
+            for line in lines
+        ]
         lines = [PRIVATE.sub(_public, line.replace(" -> tuple", "")) for line in lines]
         start = next(k for k, line in enumerate(lines) if line.startswith("def forward"))
         body = [line for line in lines[start:] if line.strip() and not _alias(line)]
@@ -194,8 +200,6 @@ def _writable(module: fx.GraphModule) -> fx.Graph:
         node.type = None
         if node.target is torch.ops.higher_order.tag_activation_checkpoint:
             node.target = torch.utils.checkpoint.checkpoint
-        if node.target is torch.ops.higher_order.flex_attention and node.args[7:] == ((), ()):
-            node.args = node.args[:7]  # Dynamo adds the last two
     return graph
 
 

@@ -24,10 +24,9 @@ from tcdebug.minifier.bisection.certainty import CertainVerdict
 from tcdebug.minifier.bisection.enabled import fewest_enabled
 from tcdebug.minifier.cases.layer_names import AUTOGRAD
 from tcdebug.minifier.cases.outcome import Kind, Outcome
-from tcdebug.minifier.investigation.branch import Branch
+from tcdebug.minifier.investigation.branch import Branch, Minimising, leaving_half
 from tcdebug.minifier.investigation.documenting import Documenting
 from tcdebug.minifier.investigation.findings import FailureFindings
-from tcdebug.minifier.investigation.minimising import Minimising, leaving_half
 from tcdebug.minifier.investigation.report import SUSPECTED, Report
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.oracles.candidate_oracle import CandidateOracle

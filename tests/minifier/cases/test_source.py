@@ -12,7 +12,7 @@ import pytest
 import torch
 from captured import Recorded, captured, targets
 from torch import fx
-from torch.nn.attention.flex_attention import flex_attention
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.utils.checkpoint import checkpoint
 
 from tcdebug.minifier.cases.case import Case, CaseInput, clone_values, flatten
@@ -325,6 +325,37 @@ def test_flex_attention_is_captured_again() -> None:
         return flex_attention(q, q, q, score_mod=lambda s, b, h, i, j: s + i - j)
 
     check(function, torch.randn(1, 2, 16, 16))
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without")
+@pytest.mark.parametrize("masked", [False, True])
+def test_flex_attention_whose_functions_read_tensors_is_captured_again(masked: bool) -> None:
+    def function(q: torch.Tensor, bias: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+        slope = bias.exp()
+
+        def visible(b: Any, h: Any, i: Any, j: Any) -> Any:
+            return j <= ends[i]
+
+        def score(s: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+            return s + bias[i] * slope[j]
+
+        mask = create_block_mask(visible, 1, 1, 16, 16, device="cpu") if masked else None
+        return flex_attention(q, q, q, score_mod=score, block_mask=mask)
+
+    ends = torch.arange(16).clamp(4)
+    source = check(function, torch.randn(1, 2, 16, 16), torch.randn(16), ends)
+    assert source.text.count("lambda *at: ") == 1 + masked
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without")
+def test_tensors_with_gradients_that_attention_reads_stay_arguments() -> None:
+    """In eager, no gradient reaches a tensor that a score function reads."""
+
+    def function(q: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return flex_attention(q, q, q, score_mod=lambda s, b, h, i, j: s + bias[i])
+
+    graph = captured(function, torch.randn(1, 2, 16, 16), torch.randn(16, requires_grad=True))
+    assert "lambda" not in module_source(graph.module).text
 
 
 class Tripled(torch.autograd.Function):

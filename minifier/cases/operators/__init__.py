@@ -1,0 +1,1 @@
+"""Operators that Dynamo adds to a graph, written as what it captures."""
