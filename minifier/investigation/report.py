@@ -16,6 +16,7 @@ STATUS_EXIT = {
     "no_failure": 4,
     "fails_in_eager": 5,
     "budget": 6,
+    "unjudged": 7,
     "interrupted": 130,
 }
 """Exit status by report status. Usage errors are 2, and internal errors 3."""

@@ -41,6 +41,7 @@ from tcdebug.minifier.judging.unwritten import (
     overlook,
     undefined,
 )
+from tcdebug.minifier.processes.job import NOT_CAPTURED
 from tcdebug.minifier.targets import Target
 from tcdebug.minifier.targets.drawing import calls_drawing
 
@@ -223,7 +224,7 @@ def judge(
         cause = root_cause(error)
         message = f"{type(cause).__name__}: {cause}"
         if at.phase == "capture":
-            return Outcome(Kind.INVALID, at.phase, message=f"not captured again: {message}")
+            return Outcome(Kind.INVALID, at.phase, message=f"{NOT_CAPTURED}: {message}")
         signature, named = exception_signature(error, at.phase), named_call(error, case.calls)
         return Outcome(Kind.EXCEPTION, at.phase, signature, message, drew=drew, named=named)
     if at.phase == "capture":

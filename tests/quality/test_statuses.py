@@ -67,6 +67,17 @@ def broken(*args):
 Session._judged = broken
 torch.compile(torch.tanh, backend="eager")(torch.ones(3))
 """
+NOT_CAPTURED_AGAIN = """
+import torch
+from torch.nn.attention.flex_attention import flex_attention
+
+bias = torch.ones(16, requires_grad=True)
+q = torch.ones(1, 1, 16, 16)
+torch.compile(
+    lambda q: flex_attention(q, q, q, score_mod=lambda s, b, h, i, j: s + bias[i]),
+    backend="eager",
+)(q)
+"""
 HEALTHY = "import torch\ntorch.compile(torch.tanh, backend='eager')(torch.ones(3))\n"
 WRONG_IN_EAGER = "import torch\ntorch.ones(2) @ torch.ones(3)\n"
 ENDLESS = "open('begun', 'w').close()\nimport time\ntime.sleep(600)\n"
@@ -90,6 +101,7 @@ EXAMPLES: Mapping[Status, Example] = {
     (3, ""): Example(FAULT_OF_TCDEBUG),
     (4, "no_failure"): Example(HEALTHY),
     (5, "fails_in_eager"): Example(WRONG_IN_EAGER),
+    (7, "unjudged"): Example(NOT_CAPTURED_AGAIN),
     (6, "budget"): Example(FAULTY_PASS, ("bisect", "--reruns", "2")),
     (130, "interrupted"): Example(ENDLESS, interrupted=True),
 }

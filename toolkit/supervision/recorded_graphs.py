@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from tcdebug.minifier.processes.job import SCRIPT_FAILED
+from tcdebug.minifier.processes.job import NOT_CAPTURED, SCRIPT_FAILED
 from tcdebug.reading.run_dir import find
 
 STUCK = -10
 """The exit status of a session that was ended because Dynamo did not finish a capture."""
+
+GRAPH = re.compile(r"^graph (\d+)\b")
+"""The beginning of what events say about a graph."""
 
 
 def slowest_graph(folder: Path) -> float:
@@ -46,6 +50,18 @@ def fallbacks(folder: Path) -> list[str]:
     """Return what had to be done in another way, one line each."""
     found = [r["data"] for r in find(str(folder)).events() if r["event"] == "fallback"]
     return list(dict.fromkeys(f"{f['what']}: {f['reason'].splitlines()[0][:160]}" for f in found))
+
+
+def some_not_compared(folder: Path) -> bool:
+    """Return whether Dynamo did not capture a graph again in any of its calls."""
+    compared, lost = set(), set()
+    for event in find(str(folder)).events():
+        data = event["data"]
+        if event["event"] == "candidate" and data["outcome"] == "ok":
+            compared |= set(GRAPH.findall(data["purpose"]))
+        elif event["event"] == "fallback" and data["reason"].startswith(NOT_CAPTURED):
+            lost |= set(GRAPH.findall(data["what"]))
+    return not lost <= compared
 
 
 def recording_notes(status: int, folder: Path) -> list[str]:

@@ -24,6 +24,7 @@ from tcdebug.supervision.recorded_graphs import (
     graph_raised,
     nothing_captured,
     recording_notes,
+    some_not_compared,
 )
 from tcdebug.supervision.supervisor import LATE, Supervisor
 
@@ -169,7 +170,8 @@ class ScriptSearch:
         notes = self._whole_notes(recorded)
         if not notes and nothing_captured(self.run.folder):
             return Report("no_failure", run_dir=str(self.run.folder), notes=[NO_GRAPH])
-        healthy = Report("no_failure", run_dir=str(self.run.folder), notes=notes)
+        status = "unjudged" if some_not_compared(self.run.folder) else "no_failure"
+        healthy = Report(status, run_dir=str(self.run.folder), notes=notes)
         return self._sometimes_failing() or healthy
 
     def _with_line(self, report: Report, failed: ScriptFailure) -> Report:
