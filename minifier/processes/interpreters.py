@@ -20,7 +20,7 @@ from tcdebug.minifier.processes.spawn import spawn
 
 POLL = 0.02
 PROGRAM = """
-import gc, importlib, json, os, runpy, sys, time
+import gc, importlib, json, os, sys, time, types
 environment = dict(os.environ)
 gc.disable()  # imports make a million objects that stay
 for name in sys.argv[2:]:
@@ -53,7 +53,12 @@ os.chdir(folder)
 os.environ.clear()  # of what imports have set
 os.environ.update(environment)
 sys.path[0] = os.getcwd()
-runpy.run_path(sys.argv[0], run_name="__main__")
+main = types.ModuleType("__main__")
+main.__file__ = os.path.abspath(sys.argv[0])  # a script may leave its folder
+sys.modules["__main__"] = main
+with open(main.__file__, encoding="utf-8") as file:
+    code = compile(file.read(), main.__file__, "exec")
+exec(code, main.__dict__)
 """
 """The program of an interpreter: import, wait for arguments, and run a script in a fork."""
 

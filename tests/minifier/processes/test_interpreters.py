@@ -21,6 +21,7 @@ WRONG = Outcome(Kind.WRONG, "forward", "forward | wrong value", "planted")
 CRASH = "import ctypes\nctypes.string_at(0)\n"
 RAISES = "raise ValueError('planted')\n"
 HANG = "import time\nprint('waits', flush=True)\ntime.sleep(1000)\n"
+LEAVES = "import os\nos.chdir('/')\nprint(os.path.abspath(__file__))\n"
 VALUE = "import sys\nprint(sys.argv, __name__)\nsys.exit({status})\n"
 
 
@@ -45,6 +46,16 @@ def test_each_script_runs_as_python_runs_it_in_an_empty_folder(waiting: Interpre
     place = Path(one.place.name)
     one.end()
     assert not place.exists()
+
+
+@pytest.mark.usefixtures("warm")
+def test_a_script_that_leaves_its_folder_finds_the_files_beside_it(waiting: Interpreters) -> None:
+    one = waiting.ready()
+    assert one is not None
+    script = one.folder / "script.py"
+    script.write_text(LEAVES)
+    ended, output = one.run(["script.py"], 100.0)
+    assert (ended.returncode, output) == (0, f"{script.resolve()}\n")
 
 
 @pytest.mark.usefixtures("warm")
