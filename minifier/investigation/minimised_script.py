@@ -33,6 +33,8 @@ class MinimisingTask(msgspec.Struct, frozen=True):
     """Everything that is off when the script passes; empty if that is not known."""
     layer: str
     seconds: float
+    run_seconds: float = 0.0
+    """How long a run of the script's repro took."""
 
     @property
     def eager(self) -> list[str]:
@@ -66,7 +68,7 @@ class MinimisedScript(msgspec.Struct, frozen=True):
     """True if nothing more could be removed, False if the time ran out first."""
 
 
-def minimising_task(report: Report, seconds: float) -> MinimisingTask | None:
+def minimising_task(report: Report, seconds: float, run_seconds: float) -> MinimisingTask | None:
     """Return the task of minimising the script of a report; None if it does not fail as a whole."""
     if report.graph is not None or len(report.faults) != 1 or seconds <= 0:
         return None
@@ -75,7 +77,8 @@ def minimising_task(report: Report, seconds: float) -> MinimisingTask | None:
     if failure.direction != "script" or failure.kind not in KINDS or not fault.fails:
         return None
     off = [*(c.unit for c in fault.culprits), *fault.alternatives] if fault.passes else []
-    return MinimisingTask(failure.kind, list(dict.fromkeys(off)), report.layer, seconds)
+    units = list(dict.fromkeys(off))
+    return MinimisingTask(failure.kind, units, report.layer, seconds, run_seconds)
 
 
 def reason_not_minimised(job: Job, report: Report, seconds: float, *, program: bool) -> str:

@@ -40,8 +40,10 @@ from tcdebug.minifier.subjects.protected_files import FileProtected
 
 REPEATS = 2
 """The number of further runs of the script as it is. All must fail."""
-RESERVED = 0.2
-"""The part of the time that is kept for the last checks."""
+RESERVED, MOST_RESERVED = 0.2, 0.5
+"""The least and the greatest part of the time that is kept for the last checks."""
+LAST_CHECKS = 3.0
+"""The last checks take so many times as long as a run of the script's repro."""
 CLEARLY = 1e-4
 """A relative difference below this may be rounding."""
 ABOVE = {
@@ -147,7 +149,7 @@ class ScriptMinimising:
 
     def _away_from_files(self, oracle: Oracle[ScriptText], start: ScriptText) -> ScriptText:
         """Return the script, to be run in an empty folder if it would change files in its own."""
-        toggles = self._in_eager if self._hangs else self._base
+        toggles = self._in_eager if self._hangs else self._base.without(off=self._next_layer)
         for version in (start, replace(start, alone=True)):
             outcome = oracle.ask(version, toggles, "the script in a fork")
             if FileProtected.__name__ not in outcome.message:
@@ -166,6 +168,9 @@ class ScriptMinimising:
         base, eager = self._base, self._in_eager
         off = base.without(off=self.task.off or self.task.eager)
         how_off = f"with {', '.join(self.task.off)} off"
+        if self._stops_above(oracle, runner, start, off):
+            self.last_checks = [VersionCheck(base, True), VersionCheck(off, False)]
+            return
         if self._hangs:
             ended = [
                 self._must_pass(oracle, start, eager, "in eager"),
@@ -183,8 +188,7 @@ class ScriptMinimising:
         runner.failure = oracle.failure = failure
         if not self._hangs:
             oracle.tighten(failure.seconds)
-            rate = oracle.rate(start, base, failure, REPEATS)
-            if rate.failed < rate.runs:
+            if not self._always_fails(oracle, start, base, failure):
                 raise NotMinimised("it does not always fail")
         self._must_pass(oracle, start, eager, "in eager")
         self._must_pass(oracle, start, off, how_off)
@@ -193,18 +197,41 @@ class ScriptMinimising:
             VersionCheck(base, True),
             VersionCheck(off, False),
         ]
-        if (next_layer := ABOVE.get(self.task.layer)) is None:
-            return
-        purpose = f"with the backend {STAND_INS[next_layer]}"
-        above, without = (t.without(off=[next_layer]) for t in (base, off))
-        if not failure.same_bug(oracle.ask(start, above, purpose)):
-            return
-        cheap = [VersionCheck(eager, False), VersionCheck(above, True)]
-        if oracle.ask(start, without, purpose).kind is Kind.OK:
-            self.last_checks = [VersionCheck(base, True), VersionCheck(off, False)]
-            self.checks = [*cheap, VersionCheck(without, False)]
-        else:
-            self.checks = [*cheap, VersionCheck(base, True), VersionCheck(off, False)]
+
+    def _stops_above(
+        self, oracle: Oracle[ScriptText], runner: ForkedScripts, start: ScriptText, off: Toggles
+    ) -> bool:
+        """Return whether the failure shows under the backend that stops above the next layer.
+
+        If it does, every version runs under that backend, which builds no kernels. The last checks
+        run the smallest version as the script does.
+        """
+        if self._hangs or not self._next_layer:
+            return False
+        purpose = f"with the backend {STAND_INS[self._next_layer[0]]}"
+        above, without = (t.without(off=self._next_layer) for t in (self._base, off))
+        failure = oracle.ask(start, above, purpose)
+        if failure.kind.value != self.task.kind:
+            return False
+        if oracle.ask(start, without, purpose).kind is not Kind.OK:
+            return False
+        runner.failure = oracle.failure = failure
+        if not self._always_fails(oracle, start, above, failure):
+            raise NotMinimised("it does not always fail")
+        oracle.tighten(failure.seconds)
+        self._must_pass(oracle, start, self._in_eager, "in eager")
+        self.checks = [
+            VersionCheck(self._in_eager, False),
+            VersionCheck(above, True),
+            VersionCheck(without, False),
+        ]
+        return True
+
+    def _always_fails(
+        self, oracle: Oracle[ScriptText], start: ScriptText, toggles: Toggles, failure: Outcome
+    ) -> bool:
+        rate = oracle.rate(start, toggles, failure, REPEATS)
+        return rate.failed == rate.runs
 
     def _must_pass(
         self, oracle: Oracle[ScriptText], start: ScriptText, toggles: Toggles, how: str
@@ -214,6 +241,18 @@ class ScriptMinimising:
             last = outcome.message.strip().rpartition("\n")[2][:160]
             raise NotMinimised(f"in a fork, it does not pass {how}: {last}")
         return outcome
+
+    @property
+    def _reserved(self) -> float:
+        """The seconds that are kept for the last checks."""
+        most, given = MOST_RESERVED * self.task.seconds, RESERVED * self.task.seconds
+        return min(most, max(given, LAST_CHECKS * self.task.run_seconds))
+
+    @property
+    def _next_layer(self) -> list[str]:
+        """The layer after the one at fault, without which the failure may occur too."""
+        layer = ABOVE.get(self.task.layer)
+        return [] if layer is None else [layer]
 
     @property
     def _hangs(self) -> bool:
@@ -236,7 +275,7 @@ class ScriptMinimising:
             ask: Callable[[Question[ScriptText]], Outcome],
         ) -> Interesting[ScriptText]:
             def holds(version: ScriptText, purpose: str) -> bool:
-                if oracle.spending.seconds_left < RESERVED * self.task.seconds:
+                if oracle.spending.seconds_left < self._reserved:
                     raise BudgetUsed
                 return self._holds(oracle, ask, version, purpose, self.checks)
 
@@ -269,6 +308,7 @@ class ScriptMinimising:
             return not self._holds(oracle, oracle.answer, version, purpose, self.last_checks)
 
         most = len(self.versions) - 1
+        oracle.reset_hang_limit()
         if most < 1 or not self.last_checks or not fails(most):
             return most + 1
         return first_bad(0, most, fails)

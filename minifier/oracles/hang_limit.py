@@ -51,6 +51,10 @@ class HangLimit:
         silence = self._crowd * max(LEAST_SILENCE, SLOWER * first.silence)
         self._set(self.limits.seconds, silence)
 
+    def reset(self) -> None:
+        """Allow again what a first run may take."""
+        self._set(self._most, self.limits.silence)
+
     def loosen(self, ended: Duration) -> None:
         """Raise the limits for later runs after a run that ended."""
         seconds = max(min(self._most, AS_SLOW * ended.seconds), self.limits.seconds)

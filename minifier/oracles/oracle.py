@@ -206,6 +206,10 @@ class Oracle(Generic[CandidateType]):
         """Derive the memory limit from a run of the candidate that ended."""
         self._memory_limit.tighten(ended)
 
+    def reset_hang_limit(self) -> None:
+        """Allow the next run what a first run may take, because it takes longer than the others."""
+        self._hang_limit.reset()
+
     def key(self, question: Question[CandidateType]) -> str:
         """Return the key of a question. Questions with equal keys have the same answer."""
         parts = (question.candidate.key, *question.toggles.texts(), *self.runner.key)

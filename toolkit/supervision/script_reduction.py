@@ -41,10 +41,11 @@ def with_small_script(supervisor: Supervisor, report: Report) -> Report:
     The report is written to the run folder. Others are returned as they are.
     """
     job, began = supervisor.job, time.monotonic()
-    seconds = min(job.script_seconds, time_to_minimise(supervisor))
+    run_seconds = longest_run_of_the_repro(supervisor)
+    seconds = min(job.script_seconds, time_to_minimise(supervisor.seconds_left, run_seconds))
     if reason := reason_not_minimised(job, report, seconds, program=_starts_a_program(job.script)):
         return _as_it_is(supervisor, report, reason)
-    task = minimising_task(report, seconds)
+    task = minimising_task(report, seconds, run_seconds)
     if task is not None and job.minimise:
         supervisor.progress.say(f"minimising the script, for at most {task.seconds:.0f} s")
         (supervisor.folder / TASK).write_bytes(msgspec.json.encode(task))
@@ -67,12 +68,16 @@ def with_small_script(supervisor: Supervisor, report: Report) -> Report:
     return report
 
 
-def time_to_minimise(supervisor: Supervisor) -> float:
-    """Return the seconds that minimising may take, so that the result can be run in the rest."""
-    left, events = supervisor.seconds_left, find(str(supervisor.folder)).events()
+def longest_run_of_the_repro(supervisor: Supervisor) -> float:
+    """Return how long the runs of the script's repro took at most, in seconds."""
+    events = find(str(supervisor.folder)).events()
     runs = [r["data"]["seconds"] for r in events if r["event"] == ReproVerify.kind]
-    last_runs = LAST_RUNS * SLOWER * max(runs, default=0.0)
-    return min(TO_MINIMISE * left, left - last_runs)
+    return float(max(runs, default=0.0))
+
+
+def time_to_minimise(left: float, run_seconds: float) -> float:
+    """Return how many of the seconds left minimising may take, so that the result can be run."""
+    return min(TO_MINIMISE * left, left - LAST_RUNS * SLOWER * run_seconds)
 
 
 def _as_it_is(supervisor: Supervisor, report: Report, reason: str) -> Report:

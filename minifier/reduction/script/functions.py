@@ -1,15 +1,15 @@
-"""Simplifies functions and classes: their parameters, decorators, bases, annotations and calls."""
+"""Simplifies functions and classes: their parameters, decorators, bases and annotations."""
 
 from __future__ import annotations
 
 import ast
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 
 from tcdebug.minifier.reduction.script.rewriting import (
     DEFINITIONS,
     FUNCTIONS,
+    PREDEFINED,
     Rewrite,
     SyntaxReduction,
     statements,
@@ -20,125 +20,12 @@ CALLED = ("forward", "__call__")
 """Methods that a call of an object runs."""
 
 
-class InlineFunctions(SyntaxReduction):
-    """Replaces the only call of a function by its body.
-
-    The call is a statement or the value of an assignment, and the function returns only at its end.
-    A function that is one expression replaces its only call anywhere.
-    """
-
-    name = "inline_functions"
-
-    def rewrites(self, tree: ast.Module) -> list[Rewrite]:
-        """Return one edit for each such function."""
-        functions = {s.name: s for s in statements(tree) if isinstance(s, ast.FunctionDef)}
-        uses = Counter(n.id for n in ast.walk(tree) if isinstance(n, ast.Name))
-        found = []
-        for statement in statements(tree):
-            call = getattr(statement, "value", None)
-            if not isinstance(statement, ast.Expr | ast.Assign | ast.Return):
-                continue
-            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
-                continue
-            function = functions.get(call.func.id)
-            if function is None or uses[call.func.id] != 1 or function.decorator_list:
-                continue
-            body = _inlined(function, call, statement)
-            if body is not None:
-                found.append(Rewrite(((statement, body), (function, ()))))
-        for call in ast.walk(tree):
-            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
-                continue
-            function = functions.get(call.func.id)
-            if function is None or uses[call.func.id] != 1 or function.decorator_list:
-                continue
-            value = _as_expression(function, call)
-            if value is not None:
-                found.append(Rewrite(((call, (value,)), (function, ()))))
-        return found
-
-
-def _as_expression(function: ast.FunctionDef, call: ast.Call) -> ast.expr | None:
-    """Return a function of one expression with a call's arguments; None for other functions.
-
-    `yield from x` as the whole body counts as the expression `x`. Each parameter may be read at
-    most once.
-    """
-    match function.body:
-        case [ast.Return(value=ast.expr() as value)] | [ast.Expr(ast.YieldFrom(value=value))]:
-            pass
-        case _:
-            return None
-    names = [a.arg for a in function.args.args]
-    plain = ast.arguments([], function.args.args, None, [], [], None, [])
-    if call.keywords or len(call.args) != len(names):
-        return None
-    if ast.dump(plain) != ast.dump(function.args):
-        return None
-    given = dict(zip(names, call.args, strict=True))
-    read = Counter(n.id for n in ast.walk(value) if isinstance(n, ast.Name))
-    if any(read[name] > 1 for name in names):
-        return None
-    substituted: ast.expr = _Substituting(given).visit(deepcopy(value))
-    return substituted
-
-
-class _Substituting(ast.NodeTransformer):
-    """Replaces names by expressions."""
-
-    def __init__(self, given: Mapping[str, ast.expr]) -> None:
-        self._given = given
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return self._given.get(node.id, node)
-
-
-def _inlined(
-    function: ast.FunctionDef, call: ast.Call, statement: ast.Expr | ast.Assign | ast.Return
-) -> list[ast.stmt] | None:
-    """Return the statements that replace a call; None if the function cannot be inlined."""
-    parameters = function.args
-    if parameters.vararg or parameters.kwarg or parameters.kwonlyargs or parameters.posonlyargs:
-        return None
-    given = dict(zip((a.arg for a in parameters.args), call.args, strict=False))
-    given |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
-    named = [a.arg for a in parameters.args]
-    defaults = dict(zip(named[::-1], parameters.defaults[::-1], strict=False))
-    values = defaults | given
-    if set(values) != set(named) or len(call.args) > len(named):
-        return None
-    if any(isinstance(a, ast.Starred) for a in call.args) or len(call.keywords) > len(given):
-        return None
-    *before, last = function.body
-    returned = [n for s in function.body for n in _own_returns(s)]
-    if any(r is not last for r in returned):
-        return None
-    bindings = [
-        ast.Assign([ast.Name(name, ast.Store())], value)
-        for name, value in values.items()
-        if not (isinstance(value, ast.Name) and value.id == name)
-    ]
-    if not isinstance(last, ast.Return):
-        return [*bindings, *function.body]
-    ending: list[ast.stmt] = []
-    if last.value is not None:
-        result = deepcopy(statement)
-        result.value = last.value
-        ending = [result]
-    return [*bindings, *before, *ending]
-
-
-def _own_returns(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the returns and yields of a function, without those of functions inside it."""
-    if isinstance(node, ast.Return | ast.Yield | ast.YieldFrom | ast.Global | ast.Nonlocal):
-        yield node
-    if not isinstance(node, (*DEFINITIONS, ast.Lambda)):
-        for child in ast.iter_child_nodes(node):
-            yield from _own_returns(child)
-
-
 class DropParameters(SyntaxReduction):
-    """Removes a parameter from a function, and its argument from the calls by name."""
+    """Removes a parameter from a function, and its argument from the calls by name.
+
+    Of methods that calls of objects run, the parameters at one place go together, with the
+    arguments there of all calls of something that the script neither defines nor imports.
+    """
 
     name = "drop_parameters"
 
@@ -159,7 +46,33 @@ class DropParameters(SyntaxReduction):
                 defaults = [given.defaults[default]] if default >= 0 else []
                 removed = [(node, ()) for node in (parameter, *defaults)]
                 found.append(Rewrite((*removed, *parts)))
-        return found
+        return found + _of_objects(tree, calls)
+
+
+def _of_objects(tree: ast.Module, calls: Sequence[ast.Call]) -> list[Rewrite]:
+    """Return the edits that drop a parameter of all methods that calls of objects run."""
+    given = [f.args for owner, f in _functions(tree, None) if owner and f.name in CALLED]
+    named = {s.name for s in statements(tree) if isinstance(s, DEFINITIONS)}
+    named |= {_bound(n) for n in ast.walk(tree) if isinstance(n, ast.alias)}
+    objects = [c for c in calls if not _is_method_of(c.func, named)]
+    found = []
+    for place in range(max((len(g.args) for g in given), default=1) - 1, 0, -1):
+        parameters = [g.args[place] for g in given if len(g.args) > place and not g.defaults]
+        arguments = [c.args[place - 1] for c in objects if len(c.args) >= place]
+        if parameters and arguments:
+            found.append(Rewrite(tuple((node, ()) for node in (*parameters, *arguments))))
+    return found
+
+
+def _bound(alias: ast.alias) -> str:
+    return (alias.asname or alias.name).partition(".")[0]
+
+
+def _is_method_of(called: ast.expr, named: set[str]) -> bool:
+    """Return whether an expression begins with one of some names, or with a builtin."""
+    while isinstance(called, ast.Attribute | ast.Call):
+        called = called.func if isinstance(called, ast.Call) else called.value
+    return not isinstance(called, ast.Name) or called.id in named or called.id in PREDEFINED
 
 
 def _functions(

@@ -14,9 +14,10 @@ from tcdebug.minifier.reduction.script.comparability import stays_comparable
 from tcdebug.minifier.reduction.script.functions import (
     DropDecorations,
     DropParameters,
-    InlineFunctions,
     MethodsToFunctions,
 )
+from tcdebug.minifier.reduction.script.inlining import InlineFunctions, InlineMethods
+from tcdebug.minifier.reduction.script.objects import ObjectsToValues
 from tcdebug.minifier.reduction.script.rewriting import expressions, is_valid, undefined
 from tcdebug.minifier.reduction.script.statements import (
     DropStatements,
@@ -106,10 +107,13 @@ class ScriptReducer(ReductionLoop[ScriptText]):
                 KeepNeeded(),
                 self._literals,
                 InlineFunctions(),
+                InlineMethods(),
                 UnwrapBlocks(),
                 DropParameters(),
                 DropStatements(),
+                HoistOperands(calls=True),
                 MethodsToFunctions(),
+                ObjectsToValues(),
             ),
             fine=(
                 StandAlone(),
@@ -119,7 +123,7 @@ class ScriptReducer(ReductionLoop[ScriptText]):
                 LookUpEntries(),
                 ShrinkNumbers(1, together=True),
                 ShrinkNumbers(2, together=True),
-                HoistOperands(),
+                HoistOperands(calls=False),
                 ShrinkNumbers(1, together=False),
                 InlineNames(),
                 InlineAttributes(),

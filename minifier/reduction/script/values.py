@@ -106,10 +106,13 @@ class DropArguments(SyntaxReduction):
 class HoistOperands(SyntaxReduction):
     """Replaces an operation by one of its operands, and a call by its receiver or argument.
 
-    The condition of an assertion stays, because it says what the failure is.
+    The condition of an assertion stays, because it says what the failure is. With `calls`, only
+    calls are replaced.
     """
 
-    name = "hoist_operands"
+    def __init__(self, *, calls: bool) -> None:
+        self._calls = calls
+        self.name = f"hoist_{'arguments' if calls else 'operands'}"
 
     def rewrites(self, tree: ast.Module) -> list[Rewrite]:
         """Return the operands of each operation as edits, outer operations first."""
@@ -118,6 +121,7 @@ class HoistOperands(SyntaxReduction):
             Rewrite.of(node, operand)
             for node in expressions(tree)
             if id(node) not in conditions
+            if isinstance(node, ast.Call) or not self._calls
             for operand in _operands(node)
         ]
 

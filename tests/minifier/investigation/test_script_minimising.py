@@ -160,8 +160,8 @@ def test_a_training_script_shrinks_to_the_fault_and_its_repro_passes_without_the
         fails="python repro.py", passes=f"python repro.py --off={LAYER}",
     )  # fmt: skip
     report = Report("confirmed", failure, faults=[fault], layer=LAYER)
-    task = minimising_task(report, 100.0)
-    assert task == MinimisingTask("exception", [LAYER], LAYER, 100.0)
+    task = minimising_task(report, 100.0, 4.0)
+    assert task == MinimisingTask("exception", [LAYER], LAYER, 100.0, 4.0)
     after = with_minimised_script(job, report, task, result, EventLog(tmp_path), 300.0)
     assert after.notes == []
     assert after.script is not None and after.script.lines_after == result.lines_after
@@ -223,14 +223,14 @@ def test_an_assertion_of_the_script_has_only_its_kind_and_one_of_torch_has_its_m
 def test_only_failures_of_whole_scripts_are_reduced_as_scripts() -> None:
     of_a_graph = ReportedFailure("wrong", "forward | wrong value", "forward")
     fault = ReportedFault(of_a_graph, fails="python repro.py")
-    assert minimising_task(Report("confirmed", of_a_graph, faults=[fault]), 100.0) is None
+    assert minimising_task(Report("confirmed", of_a_graph, faults=[fault]), 100.0, 0.0) is None
     of_a_script = ReportedFailure("crash", "script | SIGSEGV", "script")
     fault = ReportedFault(of_a_script, fails="python repro.py")
     report = Report("unconfirmed", of_a_script, faults=[fault])
-    assert minimising_task(report, 100.0) == MinimisingTask("crash", [], "", 100.0)
-    assert minimising_task(report, 0.0) is None
+    assert minimising_task(report, 100.0, 0.0) == MinimisingTask("crash", [], "", 100.0)
+    assert minimising_task(report, 0.0, 0.0) is None
     unseen = ReportedFault(of_a_script)
-    assert minimising_task(Report("unconfirmed", of_a_script, faults=[unseen]), 100.0) is None
+    assert minimising_task(Report("unconfirmed", of_a_script, faults=[unseen]), 100.0, 0.0) is None
 
 
 CRASH = ReportedFailure("crash", "script | SIGSEGV", "script")

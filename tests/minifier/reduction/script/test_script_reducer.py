@@ -14,9 +14,10 @@ from tcdebug.minifier.reduction.script.comparability import stays_comparable
 from tcdebug.minifier.reduction.script.destruction import destructive_calls
 from tcdebug.minifier.reduction.script.functions import (
     DropParameters,
-    InlineFunctions,
     MethodsToFunctions,
 )
+from tcdebug.minifier.reduction.script.inlining import InlineFunctions, InlineMethods
+from tcdebug.minifier.reduction.script.objects import ObjectsToValues
 from tcdebug.minifier.reduction.script.observing import instrumented
 from tcdebug.minifier.reduction.script.rewriting import undefined
 from tcdebug.minifier.reduction.script.script_reducer import ScriptReducer
@@ -101,12 +102,19 @@ def test_the_body_of_a_function_replaces_its_only_call() -> None:
     [
         ("def f(x, y):\n    return x + y\nprint(f(1, [2]))", "print(1 + [2])"),
         ("def g(x):\n    yield from h(x)\nnext(g(5))", "next(h(5))"),
-        ("def f(x):\n    return x + x\nprint(f(1))", ""),
-        ("def f(x=1):\n    return x\nprint(f(2))", ""),
-        ("def f():\n    yield 1\nprint(f())", ""),
+        ("def f(x):\n    return x + x\nprint(f(1))", "x = 1\nprint(x + x)"),
+        ("def f(x=1):\n    return x\nprint(f(2))", "x = 2\nprint(x)"),
+        ("def f():\n    y = 1\n    yield y\nprint(*f())", "y = 1\nprint(*[y])"),
+        (
+            "def f():\n    y = 1\n    print(y)\nfor z in [f()]:\n    pass",
+            "y = 1\nprint(y)\nfor z in [None]:\n    pass",
+        ),
+        ("def f():\n    yield 1\n    return 2\nprint(f())", ""),
+        ("def f(x):\n    return x\nwhile f(1):\n    pass", "while 1:\n    pass"),
+        ("def f(x):\n    return x + x\nwhile f(1):\n    pass", ""),
     ],
 )
-def test_a_function_of_one_expression_replaces_its_only_call(text: str, inlined: str) -> None:
+def test_a_function_replaces_its_only_call(text: str, inlined: str) -> None:
     given = script(text)
     edits = InlineFunctions().edits(given)
     done = InlineFunctions().apply(given, edits[-1:]) if edits else None
@@ -128,6 +136,98 @@ def test_names_that_are_not_needed_go(text: str, inlined: list[str]) -> None:
     given = script(text)
     done = [InlineNames().apply(given, [edit]) for edit in InlineNames().edits(given)]
     assert [d.text for d in done if d] == inlined
+
+
+COUNTER = """
+class Counter:
+    def __init__(self):
+        self.seen = []
+    def add(self, value, twice=False):
+        self.seen.append(value)
+        return len(self.seen)
+class Model:
+    def forward(self, x):
+        return self.counter.add(x) + 1
+"""
+
+
+def test_a_method_replaces_its_only_call_with_its_object_in_place_of_self() -> None:
+    given = script(COUNTER)
+    (edit,) = InlineMethods().edits(given)
+    inlined = InlineMethods().apply(given, [edit])
+    assert inlined is not None
+    assert inlined.text == (
+        "class Counter:\n\n    def __init__(self):\n        self.seen = []\n\n"
+        "class Model:\n\n    def forward(self, x):\n        twice = False\n        value = x\n"
+        "        self.counter.seen.append(value)\n        return len(self.counter.seen) + 1"
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("self.counter.add(x)", "self.counters().add(x)"),  # the object would be made twice
+        ("+ 1", "+ self.other.add(x)"),
+        ("    def add", "    @staticmethod\n    def add"),
+        ("class Model:", "class Model:\n    def add(self):\n        pass"),
+    ],
+)
+def test_a_method_that_is_called_otherwise_stays(change: tuple[str, str]) -> None:
+    assert InlineMethods().edits(script(COUNTER.replace(*change))) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "simplified"),
+    [
+        (
+            "class Box:\n    def __init__(self, v):\n        super().__init__()\n"
+            "        self.v = [v]\nbox = Box(3)\nprint(box.v, Box(4).v)",
+            "box = [3]\nprint(box, [4])",
+        ),
+        (
+            "class Outer(M):\n    def __init__(self):\n        self.inner = Inner()\n"
+            "    def forward(self, x, y):\n        return self.inner(x, y)\n"
+            "model = Outer()\nmodel(1, 2)\nmodel.inner.weight",
+            "model = Inner()\nmodel(1, 2)\nmodel.weight",
+        ),
+    ],
+)
+def test_an_object_that_only_holds_a_value_becomes_that_value(text: str, simplified: str) -> None:
+    (edit,) = ObjectsToValues().edits(script(text))
+    done = ObjectsToValues().apply(script(text), [edit])
+    assert done is not None and done.text == simplified
+
+
+HOLDER = "class A:\n    def __init__(self, v):\n        self.v = v\na = A(1)\nprint(a.v)"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("a = A(1)", "a = A(1)\na.v = 2"),  # set elsewhere
+        ("a = A(1)", "class B(A):\n    pass\na = A(1)"),
+        ("self.v = v", "self.v = v + v"),  # an argument would be evaluated twice
+        ("A(1)", "A(*[1])"),
+        ("self.v = v", "self.v = v\n        self.w = v"),
+        ("a = A(1)", "    def forward(self, x):\n        return self.v(x, x)\na = A(1)"),
+    ],
+)
+def test_an_object_that_is_more_than_one_value_stays(change: tuple[str, str]) -> None:
+    assert ObjectsToValues().edits(script(HOLDER.replace(*change))) == []
+
+
+def test_parameters_of_methods_that_calls_of_objects_run_go_together() -> None:
+    given = script(
+        "import torch\nclass Inner:\n    def forward(self, x, level):\n        return x\n"
+        "class Outer:\n    def forward(self, x, level):\n        return self.inner(x, level)\n"
+        "model = torch.compile(Outer(), [])\nmodel(1, 2)"
+    )
+    found = [DropParameters().apply(given, [edit]) for edit in DropParameters().edits(given)]
+    assert (
+        "import torch\n\nclass Inner:\n\n    def forward(self, x):\n        return x\n\n"
+        "class Outer:\n\n    def forward(self, x):\n        return self.inner(x)\n"
+        "model = torch.compile(Outer(), [])\nmodel(1)"
+    ) in [d.text for d in found if d]
 
 
 def test_a_function_with_an_early_return_is_not_inlined() -> None:
@@ -266,8 +366,7 @@ def test_a_script_shrinks_to_what_the_predicate_needs() -> None:
     start = script(TRAINING)
     reducer = ScriptReducer(start, {"args.width": "64", "args.steps": "10"}, EventLog(None))
     small = reducer.run(interesting)
-    assert small.text.splitlines()[-1].endswith("Layer(64).width)")
-    assert small.size == 4
+    assert small.text == "record(0.0, 64)"
     assert len(runs) < 120
     assert reducer.accepted[0] == start
 
