@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases.criteria import Criteria
+from tcdebug.minifier.cases.layer_names import DYNAMO
 from tcdebug.minifier.investigation.minimised_script import (
     RESULT,
     TASK,
@@ -176,6 +178,49 @@ def test_a_training_script_shrinks_to_the_fault_and_its_repro_passes_without_the
     after = with_minimised_script(job, report, task, result, EventLog(tmp_path), 0.0)
     assert after.script is None and "did not end in time" in after.notes[0]
     assert repro.read_text() == "the repro of the whole script"
+
+
+FULL_DEQUE = """
+import collections
+import torch
+
+class Window:
+    def __init__(self):
+        self.recent = collections.deque([0], maxlen=1)
+
+    def push(self, value):
+        self.recent.appendleft(value)
+
+window = Window()
+
+@torch.compile(backend=BACKEND)
+def model(x):
+    window.push(1)
+    return x + 1
+
+model(torch.ones(1))
+assert list(window.recent) == [1]
+"""
+
+
+def runs_of(folder: Path) -> list[tuple[str, list[str]]]:
+    """The purpose of each candidate, and what was off."""
+    lines = [line for f in folder.glob("events*.jsonl") for line in f.read_text().splitlines()]
+    events = [e for e in map(json.loads, lines) if e["event"] == "candidate"]
+    return [(e["data"]["purpose"], e["data"]["toggles"]) for e in events]
+
+
+@pytest.mark.usefixtures("warm")
+def test_only_the_last_checks_of_a_fault_of_dynamo_compile_as_the_script_does(
+    tmp_path: Path,
+) -> None:
+    text = FULL_DEQUE.replace("BACKEND", "'aot_eager'")
+    _, result = minimised(tmp_path, text, off=DYNAMO, layer=DYNAMO)
+    assert result.reason == "" and result.ended
+    assert "self" not in result.text and result.lines_after == 9
+    assert result.text.count(".appendleft(") == 1
+    unchanged = [purpose for purpose, off in runs_of(tmp_path) if not off]
+    assert set(unchanged) == {"the last checks", "the smallest version"}
 
 
 @pytest.mark.parametrize(
