@@ -33,7 +33,7 @@ def instrumented(text: str, path: Path) -> str | None:
     tree = ast.parse(text)
     wrapped = []
     for node in expressions(tree):
-        if isinstance(node, NOT_WRAPPED):
+        if isinstance(node, NOT_WRAPPED) or _has_slices(node):
             continue
         observer = ast.Name(OBSERVER, ast.Load())
         call = ast.Call(observer, [ast.Constant(ast.unparse(node)), node], [])
@@ -48,6 +48,11 @@ def instrumented(text: str, path: Path) -> str | None:
     end = ast.parse(f"{OBSERVER}.write()").body
     tree.body = [*first, *begin, ast.Try(rest, [], [], end)]
     return ast.unparse(ast.fix_missing_locations(tree))
+
+
+def _has_slices(node: ast.expr) -> bool:
+    """Return whether an expression may stand only between the brackets of a subscript."""
+    return isinstance(node, ast.Tuple) and any(isinstance(e, ast.Slice) for e in node.elts)
 
 
 BEGIN = """

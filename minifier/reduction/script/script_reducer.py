@@ -11,6 +11,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases.script_text import ScriptText
 from tcdebug.minifier.reduction.loop import ReductionLoop, Reductions
 from tcdebug.minifier.reduction.script.comparability import stays_comparable
+from tcdebug.minifier.reduction.script.endless import endless_loops
 from tcdebug.minifier.reduction.script.functions import (
     DropDecorations,
     DropParameters,
@@ -94,10 +95,10 @@ class ScriptReducer(ReductionLoop[ScriptText]):
         comparable: bool = False,
     ) -> None:
         self._literals = ObservedLiterals(seen)
-        allowed = undefined(script.text)
+        allowed, endless = undefined(script.text), endless_loops(script.text)
 
         def valid(candidate: ScriptText) -> bool:
-            if not is_valid(candidate, allowed):
+            if not is_valid(candidate, allowed) or endless_loops(candidate.text) - endless:
                 return False
             return not comparable or stays_comparable(candidate.text, script.text)
 

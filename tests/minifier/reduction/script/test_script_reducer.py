@@ -12,6 +12,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases.script_text import ScriptText
 from tcdebug.minifier.reduction.script.comparability import stays_comparable
 from tcdebug.minifier.reduction.script.destruction import destructive_calls
+from tcdebug.minifier.reduction.script.endless import endless_loops
 from tcdebug.minifier.reduction.script.functions import (
     DropParameters,
     MethodsToFunctions,
@@ -274,6 +275,64 @@ def test_an_expression_that_always_had_one_value_becomes_that_literal(tmp_path: 
     reduction = ObservedLiterals(literals)
     small = reduction.apply(given, reduction.edits(given))
     assert small is not None and "print(128, n)" in small.text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "print(x[:, 0], x[..., 1:], x[k, ::2, None])",
+        "x[:, k] = x[:, 1:][:, 0]",
+        "x[1:, 0] += 1\ndel y[0:1]",
+        "print(f'{k:{k}} {x[0, 0]!r:>8}', *[k], **{'end': ''})",
+        "print(sum(n for n in (k, 1)), (m := k), [*y], lambda v, *w, u=k: v)",
+        "for a, (b, *c) in zip([k], [(1, 2, 3)]):\n    pass",
+        "match k:\n    case 0 | 1 if k:\n        pass\n    case [a, *b]:\n        pass",
+        "def g():\n    v = yield k\n    yield from (v, k)\n    return v\nlist(g())",
+        "import contextlib\nwith contextlib.suppress(ValueError) as e, open(__file__) as f:\n    f",
+        "try:\n    raise ValueError(k) from None\nexcept (ValueError, KeyError) as e:\n    e.args",
+    ],
+)
+def test_every_kind_of_expression_can_be_observed(text: str, tmp_path: Path) -> None:
+    given = "import torch\nx, y, k = torch.ones(2, 4, 3), [1, 2], 1\nprint(k)\n"
+    observed = instrumented(ast.unparse(ast.parse(given + text)), tmp_path / "seen")
+    assert observed is not None
+    exec(observed, {"__name__": "__main__", "__file__": __file__})
+    assert json.loads((tmp_path / "seen").read_text())["k"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("text", "endless"),
+    [
+        ("while True:\n    x = 1", 1),
+        ("while n < m:\n    x = n", 1),
+        ("def f():\n    while not n:\n        print(n)", 1),
+        ("while n < m:\n    n += 1", 0),
+        ("while n < m:\n    for n in range(m):\n        pass", 0),
+        ("while n < len(x):\n    x.pop()", 0),  # a call may change its result
+        ("while x.n < 3:\n    step(x)", 0),
+        ("while True:\n    if f():\n        break", 0),
+        ("def f():\n    while True:\n        return 1", 0),
+        ("def f():\n    while True:\n        yield 1", 0),
+        ("try:\n    while True:\n        next(x)\nexcept StopIteration:\n    pass", 0),
+        ("while True:\n    try:\n        next(x)\n    finally:\n        pass", 0),
+        ("while False:\n    pass", 0),
+    ],
+)
+def test_loops_that_cannot_end_are_found_without_a_run(text: str, endless: int) -> None:
+    assert len(endless_loops(text)) == endless
+
+
+def test_a_version_with_another_loop_that_cannot_end_is_not_run() -> None:
+    text = "def serve():\n    while True:\n        pass\nn = 0\nwhile n < 3:\n    n += 1\nprint(n)"
+    ran = []
+
+    def interesting(version: ScriptText, purpose: str) -> bool:
+        ran.append(version.text)
+        return "serve" in version.text and "n < 3" in version.text
+
+    small = ScriptReducer(script(text), {}, EventLog(None)).run(interesting)
+    assert "n += 1" in small.text and "print" not in small.text
+    assert all(endless_loops(version) <= {"while True:\n    pass"} for version in ran)
 
 
 def test_conditions_of_assertions_do_not_become_literals() -> None:
