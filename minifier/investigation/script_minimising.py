@@ -44,6 +44,8 @@ RESERVED, MOST_RESERVED = 0.2, 0.5
 """The least and the greatest part of the time that is kept for the last checks."""
 LAST_CHECKS = 3.0
 """The last checks take so many times as long as a run of the script's repro."""
+LEAST_QUICK_SECONDS, SLOWER_IN_EAGER = 5.0, 10.0
+"""A version in eager may take so many seconds, and so many times as long as the script."""
 CLEARLY = 1e-4
 """A relative difference below this may be rounding."""
 ABOVE = {
@@ -99,6 +101,7 @@ class ScriptMinimising:
             lines = start.size
             start = self._away_from_files(oracle, start)
             self._first_runs(oracle, runner, start)
+            runner.quick = (self._in_eager, self._eager_limit(oracle, start))
             self._reduce(oracle, start)
             ended = True
         except BudgetUsed:
@@ -226,6 +229,11 @@ class ScriptMinimising:
             VersionCheck(without, False),
         ]
         return True
+
+    def _eager_limit(self, oracle: Oracle[ScriptText], start: ScriptText) -> float:
+        """Return the time limit of a version in eager. Many versions loop without an end."""
+        seconds = oracle.ask(start, self._in_eager, "the script in eager").seconds
+        return max(LEAST_QUICK_SECONDS, SLOWER_IN_EAGER * seconds)
 
     def _always_fails(
         self, oracle: Oracle[ScriptText], start: ScriptText, toggles: Toggles, failure: Outcome

@@ -54,6 +54,8 @@ class ForkedScripts:
     processes: int = 1
     """The number of processes that run one after another with the same caches."""
     least_hang_seconds: float = LEAST_HANG_SECONDS
+    quick: tuple[Toggles, float] | None = None
+    """Toggles under which a run is short, and its time limit in seconds."""
     _started: int = 0
     _places: dict[Child, Path] = field(default_factory=dict)
 
@@ -85,7 +87,10 @@ class ForkedScripts:
                 _run_first(lambda: self.execute(script, question.candidate, question.toggles))
             os._exit(self.execute(script, question.candidate, question.toggles))
 
-        child = fork(work, Limits(limits.seconds, None), place / "output")
+        seconds = limits.seconds
+        if self.quick is not None and question.toggles == self.quick[0]:
+            seconds = min(seconds, self.quick[1])
+        child = fork(work, Limits(seconds, None), place / "output")
         self._places[child] = place
         return child
 

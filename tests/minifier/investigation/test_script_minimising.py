@@ -12,8 +12,11 @@ import msgspec
 import pytest
 
 from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.cases.layer_names import DYNAMO
+from tcdebug.minifier.cases.outcome import Kind
+from tcdebug.minifier.cases.script_text import ScriptText
 from tcdebug.minifier.investigation.minimised_script import (
     RESULT,
     TASK,
@@ -24,8 +27,10 @@ from tcdebug.minifier.investigation.minimised_script import (
     with_minimised_script,
 )
 from tcdebug.minifier.investigation.report import Culprit, Report, ReportedFailure, ReportedFault
+from tcdebug.minifier.oracles.question import Question
 from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job
-from tcdebug.minifier.subjects.forked_script import TRACEBACK, without_values
+from tcdebug.minifier.processes.process import Limits, finished
+from tcdebug.minifier.subjects.forked_script import TRACEBACK, ForkedScripts, without_values
 from tcdebug.minifier.subjects.script import outcome_of
 
 LAYER = "layer.autograd"
@@ -221,6 +226,26 @@ def test_only_the_last_checks_of_a_fault_of_dynamo_compile_as_the_script_does(
     assert result.text.count(".appendleft(") == 1
     unchanged = [purpose for purpose, off in runs_of(tmp_path) if not off]
     assert set(unchanged) == {"the last checks", "the smallest version"}
+
+
+def test_a_version_that_does_not_end_in_eager_is_left_after_a_short_time(tmp_path: Path) -> None:
+    def execute(path: Path, version: ScriptText, toggles: Toggles) -> int:
+        exec(path.read_text(), {})
+        return 0
+
+    eager = Toggles.parse([DYNAMO])
+    job = Job("minimise", str(tmp_path / "script.py"), [], str(tmp_path))
+    runner = ForkedScripts(job, tmp_path / "versions", execute, quick=(eager, 0.5))
+    started = [
+        runner.start(Question(ScriptText(text), toggles, "a test"), Limits(60.0, None))
+        for text, toggles in (
+            ("while True: pass", eager),
+            ("import time; time.sleep(1)", Toggles()),
+        )
+    ]
+    stopped, slow = (runner.outcome(child, finished(child)) for child in started)
+    assert stopped.kind is Kind.HANG and stopped.seconds < 10
+    assert slow.kind is Kind.OK and slow.seconds >= 1
 
 
 @pytest.mark.parametrize(
