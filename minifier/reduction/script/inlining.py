@@ -24,9 +24,9 @@ Inlined = tuple[list[ast.stmt], ast.expr | None]
 class InlineFunctions(SyntaxReduction):
     """Replaces the only call of a function by its body.
 
-    The function returns only at its end, or yields once, at its end: it then counts as a list of
-    one. The body goes before the statement that calls. A function that is one expression replaces
-    its only call anywhere.
+    The function returns only at its end, or yields once, at its end: it then counts as an iterator
+    of one value. The body goes before the statement that calls. A function that is one expression
+    replaces its only call anywhere.
     """
 
     name = "inline_functions"
@@ -139,7 +139,8 @@ def _inlined(function: ast.FunctionDef, args: Sequence[ast.expr], call: ast.Call
             return [*bindings, *before], last.value
         case ast.Expr(ast.Yield(value=value) as end) if ends == [end]:
             element = ast.Constant(None) if value is None else value
-            return [*bindings, *before], ast.List([element], ast.Load())
+            one = ast.List([element], ast.Load())
+            return [*bindings, *before], ast.Call(ast.Name("iter", ast.Load()), [one], [])
         case _ if not ends:
             return [*bindings, *function.body], None
     return None

@@ -97,9 +97,8 @@ def _looked_up(node: ast.expr, tables: Mapping[str, Display]) -> ast.expr | None
             pass
         case _:
             return None
-    match iterator:
-        case ast.Call(func=ast.Name("iter"), args=[of], keywords=[]):
-            iterator = of
+    while (of := _iterated(iterator)) is not None:
+        iterator = of
     match iterator:
         case ast.Call(func=ast.Attribute(value=value, attr=view), args=[], keywords=[]):
             return _first(table_of(value), view) if view in VIEWS else None
@@ -107,6 +106,14 @@ def _looked_up(node: ast.expr, tables: Mapping[str, Display]) -> ast.expr | None
             element = _first(table_of(value), "keys")
             return element and ast.Tuple([ast.Constant(0), element], ast.Load())
     return _first(table_of(iterator), "keys")
+
+
+def _iterated(node: ast.expr) -> ast.expr | None:
+    """Return what a call of `iter` iterates over; None if it is no such call."""
+    match node:
+        case ast.Call(func=ast.Name("iter"), args=[of], keywords=[]):
+            return of
+    return None
 
 
 def _entry(table: ast.expr | None, key: object) -> ast.expr | None:

@@ -105,7 +105,8 @@ def test_the_body_of_a_function_replaces_its_only_call() -> None:
         ("def g(x):\n    yield from h(x)\nnext(g(5))", "next(h(5))"),
         ("def f(x):\n    return x + x\nprint(f(1))", "x = 1\nprint(x + x)"),
         ("def f(x=1):\n    return x\nprint(f(2))", "x = 2\nprint(x)"),
-        ("def f():\n    y = 1\n    yield y\nprint(*f())", "y = 1\nprint(*[y])"),
+        ("def f():\n    y = 1\n    yield y\nprint(*f())", "y = 1\nprint(*iter([y]))"),
+        ("def f():\n    y = 1\n    yield y\nx = next(f())", "y = 1\nx = next(iter([y]))"),
         (
             "def f():\n    y = 1\n    print(y)\nfor z in [f()]:\n    pass",
             "y = 1\nprint(y)\nfor z in [None]:\n    pass",
@@ -445,6 +446,7 @@ def test_entries_of_a_table_of_functions_go_independently_of_one_another() -> No
         ("T = {'f': f, 'g': g}\nT['g'](1)", ["T = {'f': f, 'g': g}\ng(1)"]),
         ("T = {'f': f}\nT = {}\nT['f'](1)", []),
         ("x = next(iter([7, 8]))", ["x = 7"]),
+        ("x = next(iter(iter((7, 8))))", ["x = 7"]),
         ("k, f = next(iter({'a': g}.items()))", ["k, f = ('a', g)"]),
         ("i, f = next(enumerate((g, h)))", ["i, f = (0, g)"]),
         ("k, f = ('a', g)\nf(k, k)", ["f = g\nf(k, k)", "k = 'a'\ng(k, k)"]),
