@@ -14,6 +14,7 @@ from torch._inductor.virtualized import V
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.patching import Patch, patched
+from tcdebug.minifier.cases.case import copy_module
 from tcdebug.minifier.targets.inductor.attention import CALLS_ATEN
 from tcdebug.minifier.targets.inductor.settings import LOWERING, asked
 from tcdebug.minifier.targets.replaced import is_foreign
@@ -30,6 +31,8 @@ RUN_NODE = Patch(GRAPH, "run_node", "fuse.inline cannot be switched off", takes=
 LAYOUT = Patch(GRAPH, "decide_layout_opt", "config.layout_optimization cannot be switched off")
 PATCHES = (SUBSYSTEM, RUN, RUN_NODE, LAYOUT)
 
+REGION = torch.ops.higher_order.invoke_subgraph
+"""The operator that calls a nested_compile_region."""
 BUILTIN = ("aten", "prim", "prims")
 """The namespaces of torch's own operators."""
 
@@ -68,10 +71,11 @@ def lowerings(gate: Gate, log: EventLog) -> Iterator[None]:
     def node_run(original: Function) -> Function:
         @functools.wraps(original)
         def run_node(self: Any, n: torch.fx.Node) -> Any:
-            if _has_own_lowering(n) and not gate.allows(f"lower.{n.target}", n.name):
-                with _called_as_it_is(n.target):
-                    result = original(self, n)
-            else:
+            with contextlib.ExitStack() as replaced:
+                if _has_own_lowering(n) and not gate.allows(f"lower.{n.target}", n.name):
+                    replaced.enter_context(_called_as_it_is(n.target))
+                elif _is_region(self, n) and not gate.allows(f"lower.{REGION}", n.name):
+                    replaced.enter_context(_lowered_by(REGION, _inlined))
                 result = original(self, n)
             if _is_inlined(result, n) and not gate.allows("fuse.inline", n.name):
                 result.realize()
@@ -112,12 +116,40 @@ def _has_own_lowering(node: torch.fx.Node) -> bool:
     return is_foreign(lowering.lowerings.get(node.target)) and _is_optional(node)
 
 
-@contextlib.contextmanager
-def _called_as_it_is(operator: Any) -> Iterator[None]:
+def _is_region(graph: Any, node: torch.fx.Node) -> bool:
+    """Return whether a node calls a nested_compile_region that contains no other graph."""
+    if node.target is not REGION:
+        return False
+    region = graph.env.get(node.args[0])
+    inside = getattr(region, "graph_module", None)
+    return inside is not None and not inside.graph.find_nodes(op="get_attr")
+
+
+def _inlined(region: ir.Subgraph, identifier: str, *operands: Any) -> list[Any]:
+    """Lower the nodes of a region as part of the graph that calls it."""
+    graph, env = V.graph, V.graph.env
+    given, results = iter(operands), []
+    for node in copy_module(region.graph_module).graph.nodes:  # each call needs its own nodes
+        if node.op == "placeholder":
+            env[node] = next(given)
+        elif node.op == "output":
+            results = list(graph.fetch_args_kwargs_from_env(node)[0][0])
+        else:
+            env[node] = graph.run_node(node)
+    return results
+
+
+def _called_as_it_is(operator: Any) -> contextlib.AbstractContextManager[None]:
     """Let generated code call an operator in this block, as if it had no lowering."""
-    lowered = lowering.lowerings[operator]
     fallback = lowering.fallback_handler(operator, False)  # type: ignore[no-untyped-call] # torch
-    lowering.lowerings[operator] = fallback
+    return _lowered_by(operator, fallback)
+
+
+@contextlib.contextmanager
+def _lowered_by(operator: Any, function: Function) -> Iterator[None]:
+    """Replace the lowering of an operator in this block."""
+    lowered = lowering.lowerings[operator]
+    lowering.lowerings[operator] = function
     try:
         yield
     finally:

@@ -15,6 +15,7 @@ from tcdebug.minifier.targets.autograd.units import AUTOGRAD_UNITS
 from tcdebug.minifier.targets.inductor.attention import ATTENTION
 from tcdebug.minifier.targets.inductor.autograd import CSE, RECOMPUTE, is_required
 from tcdebug.minifier.targets.inductor.kernel_shapes import SHAPES
+from tcdebug.minifier.targets.inductor.lowering import REGION
 from tcdebug.minifier.targets.inductor.options import OWN_RANDOM
 from tcdebug.minifier.targets.inductor.settings import CODEGEN, GPU, LOWERING
 from tcdebug.minifier.targets.inductor.triton_compile import COMPILES
@@ -59,6 +60,7 @@ def units() -> Iterator[Unit]:
         yield Unit(f"lower.{op}", f"generate loops for {op} instead of calling ATen")
     for op in ATTENTION:
         yield Unit(f"lower.{op}", f"use a template for {op}, with its score and mask function")
+    yield Unit(f"lower.{REGION}", "compile a nested_compile_region once instead of inlining it")
     for name in (*CODEGEN, *GPU):
         yield Unit(f"config.{name}", f"torch._inductor.config.{name}; off: a conservative value")
     for name, summary in FUSION.items():

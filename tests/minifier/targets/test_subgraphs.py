@@ -123,6 +123,33 @@ def test_a_fault_inside_a_score_function_appears_only_with_the_attention_on(
     assert "lower.aten.tanh.default" not in {d.unit for d in decisions}
 
 
+def test_a_fault_of_the_call_of_a_region_appears_only_if_the_region_is_not_inlined(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return region(x) * region(x.flip(0))
+
+    call = torch.ops.higher_order.invoke_subgraph
+    lowered = lowerings[call]
+
+    def negated(subgraph: Any, name: str, first: Any, *others: Any) -> Any:
+        return lowered(subgraph, name, lowerings[aten.neg.default](first), *others)
+
+    def step(function: Callable[..., Any], x: torch.Tensor) -> list[torch.Tensor]:
+        result = function(x)
+        return [result.detach(), *torch.autograd.grad(result.sum(), x)]
+
+    monkeypatch.setitem(lowerings, call, negated)
+    x = torch.linspace(-1, 1, 6).reshape(2, 3).requires_grad_()
+    for off, is_right in (((), False), (("lower.invoke_subgraph",), True), (("all",), True)):
+        torch._dynamo.reset()
+        with inductor.switched(Toggles.parse(off), EventLog(None)) as gate:
+            results = step(torch.compile(function), x)
+        pairs = zip(results, step(function, x), strict=True)
+        assert [torch.allclose(a, b, atol=1e-5) for a, b in pairs] == [is_right, is_right]
+        assert sum(d.unit == "lower.invoke_subgraph" for d in gate.decisions) == 4
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("off", ["decompose", "all"])
 def test_attention_compiles_with_everything_off_outside_its_template(off: str) -> None:
