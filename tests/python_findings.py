@@ -139,12 +139,14 @@ CONSTRUCTS = {
     "export_conjugate": DrawnConstruct("conjugate", way="torch.export, saved and loaded"),
     "export_gradient": DrawnConstruct("func.grad", way="torch.export"),
     "export_no_grad": DrawnConstruct("context", way="torch.export, decomposed"),
+    "export_number": DrawnConstruct("scalar of an array", way="torch.export, strict"),
     "export_string": DrawnConstruct("text", way="torch.export, saved and loaded"),
     "functionalize": DrawnConstruct("func.functionalize", backend="aot_eager"),
     "function_attributes": DrawnConstruct("attributes of a function", "levelled.extra = 1"),
     "function_name": DrawnConstruct("name of a function", "levelled.__name__ = 'other_name'"),
     "function_mode": DrawnConstruct("function mode", mode="AddingOne()"),
     "generator_left": DrawnConstruct("generator left early", then="multiply"),
+    "generator_throw": DrawnConstruct("throw into a generator"),
     "getattr_shadowed": DrawnConstruct("shadowed __getattr__", "ANSWERING.scale = 9.0"),
     "globals_written": DrawnConstruct("write to globals()", "LEVEL_NOW = 3.0"),
     "grad_mode_number": DrawnConstruct("set_grad_enabled", wanted=("n == 1",), dynamic=True),
@@ -162,6 +164,9 @@ CONSTRUCTS = {
     "maximum_bool": DrawnConstruct("min and max", first=(*PLAIN[:2], "n = True"), dynamic=True),
     "maximum_number": DrawnConstruct("largest number", first=WHOLE, dynamic=True),
     "negative_power": DrawnConstruct("power of a number", first=NEGATIVE, dynamic=True),
+    "optimizer_inference": DrawnConstruct(
+        "optimizer", wanted=("Adam",), mode="torch.inference_mode()"
+    ),
     "random_dtype": DrawnConstruct(
         "random module", wanted=("y",), first=(FIRST[0], "y = torch.tensor(2.0)", "n = 1")
     ),

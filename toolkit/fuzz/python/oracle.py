@@ -24,6 +24,7 @@ import torch
 from tcdebug.fuzz.python.compiling import Compilation
 from tcdebug.fuzz.python.deviation import PLANNED, Deviation, first_deviation
 from tcdebug.fuzz.python.execution import BrokenProgram, CallState, Execution
+from tcdebug.fuzz.python.freed_graphs import FREED, watching_backward
 from tcdebug.fuzz.python.fresh_process import ProcessAnswer, bits_of, in_fresh_process, neighbour
 from tcdebug.fuzz.verdict import ProgramVerdict, Status, failed
 from tcdebug.minifier.cases.exception_identity import root_cause
@@ -99,6 +100,8 @@ class PythonJudging:
             return ProgramVerdict(Status.PASSED)
         if found.error is not None and self._differentiated_twice(found.error):
             return ProgramVerdict(Status.DISCARDED, message=f"no double backward: {found.detail}")
+        if found.error is not None and self._differentiates_freed(found.error):
+            return ProgramVerdict(Status.DISCARDED, message="the program differentiates twice")
         if found.what == "unsupported":
             return ProgramVerdict(Status.DISCARDED, message=found.detail[:500])
         if first_deviation(eager, self.compilation.eager(), self.name) is not None:
@@ -112,6 +115,17 @@ class PythonJudging:
         """
         asked = CREATES_GRAPH in self.compilation.program.source()
         return asked and UNCONNECTED in str(error)
+
+    def _differentiates_freed(self, error: Exception) -> bool:
+        """Return whether an exception says that the program differentiates a graph that is freed.
+
+        Eager accepts that only if the nodes of the graph have saved nothing.
+        """
+        if FREED not in str(root_cause(error)):
+            return False
+        with watching_backward() as freed:
+            self.compilation.eager()
+        return freed.again
 
     def _unfit(self, eager: Sequence[CallState]) -> str:
         """Return why the way does not fit the program; empty if it does.
