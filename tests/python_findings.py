@@ -20,6 +20,8 @@ RECENT = (
     "vmap_function",
 )  # fmt: skip
 """Regressions in torch 2.15."""
+MENDED = ("generator_throw", "region_modules")
+"""Findings that torch 2.15 does not have."""
 
 
 @dataclass
@@ -137,6 +139,7 @@ CONSTRUCTS = {
     ),
     "export_autocast": DrawnConstruct("nested contexts", way="torch.export, saved and loaded"),
     "export_conjugate": DrawnConstruct("conjugate", way="torch.export, saved and loaded"),
+    "export_detach": DrawnConstruct("detach", first=FIRST, way="torch.export, decomposed"),
     "export_gradient": DrawnConstruct("func.grad", way="torch.export"),
     "export_no_grad": DrawnConstruct("context", way="torch.export, decomposed"),
     "export_number": DrawnConstruct("scalar of an array", way="torch.export, strict"),
@@ -144,6 +147,9 @@ CONSTRUCTS = {
     "functionalize": DrawnConstruct("func.functionalize", backend="aot_eager"),
     "function_attributes": DrawnConstruct("attributes of a function", "levelled.extra = 1"),
     "function_name": DrawnConstruct("name of a function", "levelled.__name__ = 'other_name'"),
+    "function_identity": DrawnConstruct(
+        "autograd function returns its input", then="multiply", first=PLAIN
+    ),
     "function_mode": DrawnConstruct("function mode", mode="AddingOne()"),
     "generator_left": DrawnConstruct("generator left early", then="multiply"),
     "generator_throw": DrawnConstruct("throw into a generator"),
@@ -171,6 +177,9 @@ CONSTRUCTS = {
         "random module", wanted=("y",), first=(FIRST[0], "y = torch.tensor(2.0)", "n = 1")
     ),
     "region_array": DrawnConstruct("scalar of an array", way="nested_compile_region"),
+    "region_modules": DrawnConstruct(
+        "regions of modules", "x = result[0]", first=(*PLAIN[:1], "y = x", "n = 1"), dynamic=True
+    ),
     "region_number": DrawnConstruct("nested region", "REGION_RATES[0] = 3.0"),
     "region_transform": DrawnConstruct(
         "func.grad", then="write an attribute", way="nested_compile_region"

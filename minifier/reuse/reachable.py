@@ -276,7 +276,15 @@ def _program_class(owner: type) -> bool:
     function = next(functions, None)
     if function is not None:
         return not _installed(function.__code__.co_filename)
-    return owner.__module__ == "__main__" or "<locals>" in owner.__qualname__
+    return "<locals>" in owner.__qualname__ or _of_program(sys.modules.get(owner.__module__))
+
+
+def _of_program(module: types.ModuleType | None) -> bool:
+    """Return whether a module is neither built in nor installed."""
+    file = getattr(module, "__file__", None)
+    if file is not None:
+        return not _installed(file)
+    return module is not None and module.__spec__ is None
 
 
 @functools.cache

@@ -139,7 +139,7 @@ class Execution:
                 raise BrokenProgram(f"{type(error).__name__}: {error}") from error
             except Exception as error:
                 state = reachable(self._roots())
-                yield CallState(_copied(state), _layouts(state), _modes(), error, CHANGE)
+                yield CallState(_copied(state), _layouts(state), torch_modes(), error, CHANGE)
                 return
             self.before_call()
             if step.thread:
@@ -169,14 +169,14 @@ class Execution:
         try:
             with mode:
                 self.module.__dict__[RESULT] = eval(CALL, names)
-            modes = _modes()
+            modes = torch_modes()
             exec("\n".join(step.between), self.module.__dict__)
             if step.backward and (root := _root(self.module.__dict__[RESULT])) is not None:
                 phase = "backward"
                 self.notify(phase)
                 root.backward()  # type: ignore[no-untyped-call] # torch has no annotation
         except Exception as raised:
-            error, modes = raised, _modes()
+            error, modes = raised, torch_modes()
         self._remember()
         state = reachable(self._roots())
         return CallState(
@@ -218,7 +218,7 @@ class Execution:
     def _state_before(self) -> int:
         """Return a hash of what a graph may depend on, as the modes, but not the last result."""
         roots = {name: value for name, value in self._roots().items() if name != RESULT}
-        return hash((*reachable(roots).paths().items(), _modes()))
+        return hash((*reachable(roots).paths().items(), torch_modes()))
 
     def _is_visible(self) -> bool:
         """Return whether `reachable` sees all that a graph may depend on.
@@ -300,7 +300,8 @@ def _address(value: torch.Tensor) -> int | None:
         return None
 
 
-def _modes() -> tuple[object, ...]:
+def torch_modes() -> tuple[object, ...]:
+    """Return the modes of torch that a program may change."""
     return (
         torch.is_grad_enabled(),
         torch.is_autocast_enabled("cpu"),

@@ -12,6 +12,7 @@ numbers, then itself, with entries that are not its own, then once more, with en
 
 from __future__ import annotations
 
+import re
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -23,7 +24,7 @@ import torch
 
 from tcdebug.fuzz.python.compiling import Compilation
 from tcdebug.fuzz.python.deviation import PLANNED, Deviation, first_deviation
-from tcdebug.fuzz.python.execution import BrokenProgram, CallState, Execution
+from tcdebug.fuzz.python.execution import BrokenProgram, CallState, Execution, torch_modes
 from tcdebug.fuzz.python.freed_graphs import FREED, watching_backward
 from tcdebug.fuzz.python.fresh_process import ProcessAnswer, bits_of, in_fresh_process, neighbour
 from tcdebug.fuzz.verdict import ProgramVerdict, Status, failed
@@ -38,8 +39,8 @@ CACHING = ("inductor",)
 """Backends that have caches, which a second run reads."""
 OF_OBJECTS = ("wrong identity", "wrong aliasing", "wrong inference tensor")
 """Deviations that do not count for a package, which returns values rather than objects."""
-
-
+LOST_HISTORY = re.compile(r"(?:^|: )(Tensor .+) instead of \1, requires_grad$")
+"""The detail of a deviation if a tensor requires a gradient in eager alone."""
 CREATES_GRAPH = "create_graph=True"
 UNCONNECTED = "appears to not have been used in the graph"
 """The message of autograd if a gradient has no history."""
@@ -143,6 +144,8 @@ class PythonJudging:
             states = Execution(twice, self.compilation.path, lambda f: f).states()
             if len(states) < 2 or next(differences(*(s.state for s in states)), None) is not None:
                 return "a call changes more than its result"
+            if states[0].modes != torch_modes():
+                return "a call changes a mode of torch"
             if _has_parameters(states[0]):
                 return "the program has parameters, which an exported program keeps as constants"
             if way.inference and any(_requires_gradient(s) for s in eager):
@@ -153,7 +156,7 @@ class PythonJudging:
         """Return the first deviation of a compiled run, or of a second one with warm caches."""
         states = self.compilation.compiled()
         found = first_deviation(eager, states, self._planned)
-        if found is not None and self.compilation.way.inference and found.what in OF_OBJECTS:
+        if found is not None and self._tolerated(found):
             return None
         if found is None and self._exact:
             return self._other_bits(eager, states)
@@ -162,6 +165,16 @@ class PythonJudging:
             if found is not None:
                 return replace(found, what=f"second run: {found.what}")
         return found
+
+    def _tolerated(self, found: Deviation) -> bool:
+        """Return whether a program compiled in this way may differ from eager like that.
+
+        In a functional program, a write to a whole tensor is another tensor, without a gradient.
+        """
+        way = self.compilation.way
+        if way.inference and found.what in OF_OBJECTS:
+            return True
+        return way.functional and LOST_HISTORY.search(found.detail) is not None
 
     @property
     def _exact(self) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch._dynamo.symbolic_convert import _import_module
 from torch.utils.hooks import RemovableHandle
 
 MODULES = ("generated_program", "settings")
@@ -79,8 +80,10 @@ def own_process_state() -> Iterator[None]:
 def _forget_aliases() -> None:
     """Remove the globals by which code of torch that Dynamo has compiled reaches a module.
 
-    Dynamo keeps those that are there, so the next program would find the module of this one.
+    Dynamo keeps those that are there, and the modules that it has imported by name. The next
+    program would find the module of this one.
     """
+    _import_module.cache_clear()
     aliases = [f"{ALIAS}{name}" for name in MODULES]
     for module in list(sys.modules.values()):
         for alias in aliases:

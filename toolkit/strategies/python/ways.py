@@ -41,6 +41,8 @@ class CompilingWay:
     """Whether only the result of the first call is compared, if the call changes nothing else."""
     inference: bool = False
     """Whether the compiled program has no backward."""
+    functional: bool = False
+    """Whether the compiled program contains no writes to tensors."""
     relation: bool = False
     """Whether strides are not compared, since the wrapper joins results."""
     exact: bool = False
@@ -210,7 +212,9 @@ WAYS = {
     "torch.export, strict": CompilingWay(_EXPORTED + _STRICT + _AS_IT_IS, exports=True),
     "torch.export, unflattened": CompilingWay(_EXPORTED + _NOT_STRICT + _UNFLATTENED, exports=True),
     "torch.export, compiled": CompilingWay(_EXPORTED + _NOT_STRICT + _COMPILED_AGAIN, exports=True),
-    "torch.export, decomposed": CompilingWay(_EXPORTED + _NOT_STRICT + _DECOMPOSED, exports=True),
+    "torch.export, decomposed": CompilingWay(
+        _EXPORTED + _NOT_STRICT + _DECOMPOSED, exports=True, functional=True
+    ),
     "torch.export, saved and loaded": CompilingWay(_EXPORTED + _NOT_STRICT + _LOADED, exports=True),
     "batch split": CompilingWay(_RELATED, wrapper=_SPLIT, relation=True, stateless=True),
     "batch permuted": CompilingWay(_RELATED, wrapper=_PERMUTED, relation=True, stateless=True),
