@@ -170,6 +170,7 @@ CONSTRUCTS = {
     "maximum_bool": DrawnConstruct("min and max", first=(*PLAIN[:2], "n = True"), dynamic=True),
     "maximum_number": DrawnConstruct("largest number", first=WHOLE, dynamic=True),
     "negative_power": DrawnConstruct("power of a number", first=NEGATIVE, dynamic=True),
+    "negative_zero": DrawnConstruct("counter", first=(*PLAIN[:2], "n = -0.0"), dynamic=True),
     "optimizer_inference": DrawnConstruct(
         "optimizer", wanted=("Adam",), mode="torch.inference_mode()"
     ),
