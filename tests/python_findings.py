@@ -192,6 +192,12 @@ CONSTRUCTS = {
     "setattr_dotted": DrawnConstruct("setattr", first=(*FIRST[:2], "n = 2.5")),
     "stored_generator": DrawnConstruct("stored generator"),
     "vars_length": DrawnConstruct("vars", "PLAIN.other = 1.0"),
+    "version_branch": DrawnConstruct(
+        "early return",
+        wanted=("x._version > 0",),
+        first=(*PLAIN, "x.detach().mul_(2)"),
+        backend="aot_eager",
+    ),
     "vmap_function": DrawnConstruct(
         "vmap of an autograd function", then="hook writes to a list", between="RATES.append(3.0)"
     ),
