@@ -18,10 +18,10 @@ from tests.planted_in_features import LEAF
 from tests.python_findings import DrawnConstruct
 
 
-def status(made: PythonProgram, folder: Path) -> Status:
+def status(made: PythonProgram, folder: Path, backend: str = "eager") -> Status:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return judge_python(made, "eager", lambda phase: None, folder).status
+        return judge_python(made, backend, lambda phase: None, folder).status
 
 
 HOOKS = DrawnConstruct("hooks of an optimizer").program()
@@ -70,3 +70,28 @@ def test_attributes_of_a_class_without_functions_are_part_of_the_state(
     monkeypatch.setattr(fault.place, fault.name, fault.fault(getattr(fault.place, fault.name)))
     kept = program("Root.kinds.append(n)\nreturn [x * 2]", definitions=COUNTED)
     assert status(kept, tmp_path) is Status.FAILED
+
+
+HISTORY = ("x = torch.ones(2, 3, requires_grad=True) * 1.0", "y = torch.ones(3)", "n = 1")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "v = x * x\nx.mul_(2.0)\nreturn [v]",
+        "v = x.exp()\nv.add_(1.0)\nreturn [v]",
+        "v = torch.sigmoid(x)\nw = v * 2\nv[0] = 0.0\nreturn [w, v]",
+        "v = y.expand(2, 3) * x\ny.add_(1.0)\nreturn [v]",
+    ],
+)
+def test_a_program_that_writes_to_what_backward_needs_is_no_failure(
+    body: str, tmp_path: Path
+) -> None:
+    """AOTAutograd traces backward together with forward. Eager raises only in backward."""
+    made = program(body, first=HISTORY)
+    assert status(made, tmp_path, "aot_eager") is Status.DISCARDED
+
+
+def test_a_program_that_writes_to_what_backward_does_not_need_is_judged(tmp_path: Path) -> None:
+    made = program("v = x + 1\nv.mul_(2.0)\nreturn [v]", first=HISTORY)
+    assert status(made, tmp_path, "aot_eager") is Status.PASSED

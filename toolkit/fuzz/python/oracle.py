@@ -45,6 +45,9 @@ CREATES_GRAPH = "create_graph=True"
 UNCONNECTED = "appears to not have been used in the graph"
 """The message of autograd if a gradient has no history."""
 
+MODIFIED = "needed for gradient computation has been modified by an inplace operation"
+"""The message of autograd if a program has written to a tensor that backward needs."""
+
 
 def judge_python(
     program: PythonProgram, name: str, notify: Callable[[str], None], folder: Path
@@ -103,6 +106,8 @@ class PythonJudging:
             return ProgramVerdict(Status.DISCARDED, message=f"no double backward: {found.detail}")
         if found.error is not None and self._differentiates_freed(found.error):
             return ProgramVerdict(Status.DISCARDED, message="the program differentiates twice")
+        if found.error is not None and self._has_no_backward(found.error):
+            return ProgramVerdict(Status.DISCARDED, message=f"no backward: {found.detail}"[:500])
         if found.what == "unsupported":
             return ProgramVerdict(Status.DISCARDED, message=found.detail[:500])
         if first_deviation(eager, self.compilation.eager(), self.name) is not None:
@@ -127,6 +132,20 @@ class PythonJudging:
         with watching_backward() as freed:
             self.compilation.eager()
         return freed.again
+
+    def _has_no_backward(self, error: Exception) -> bool:
+        """Return whether an exception says that the program writes to what backward needs.
+
+        AOTAutograd traces backward together with forward, so it raises although the program does
+        not differentiate. Eager raises if it does.
+        """
+        if MODIFIED not in str(root_cause(error)):
+            return False
+        program = self.compilation.program
+        steps = tuple(msgspec.structs.replace(step, backward=True) for step in program.steps)
+        differentiated = msgspec.structs.replace(program, steps=steps)
+        states = replace(self.compilation, program=differentiated).eager()
+        return any(MODIFIED in str(state.error) for state in states)
 
     def _unfit(self, eager: Sequence[CallState]) -> str:
         """Return why the way does not fit the program; empty if it does.
