@@ -6,8 +6,12 @@ short, and a forked child maps those of its parent again when it touches them.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 from pathlib import Path
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+"""The bytes of a page."""
 
 
 def resident(pid: int) -> int:

@@ -124,6 +124,8 @@ class Child:
     silenced: bool = False
     _longest_silence: float = 0.0
     _most_memory: int = 0
+    _touched_at_next_sum: int = 0
+    """The quick sum of its memory above which the exact one is made; see `_exceeds`."""
     _queue: CpuQueue = field(default_factory=CpuQueue)
     _excused: float = 0.0
     """The seconds that did not count, because it waited for a CPU."""
@@ -244,7 +246,7 @@ class Child:
         self._look_for_signs(tree)
         limit = self.limits.memory if self.limits is not None else None
         if limit is not None and self.pid in processes:
-            self.over_memory = self._exceeds(limit, [self.pid, *(one.pid for one in tree)])
+            self.over_memory = self._exceeds(limit, [processes[self.pid], *tree])
 
     def _look_for_signs(self, tree: Collection[Process]) -> None:
         grown = 0
@@ -258,14 +260,24 @@ class Child:
         if allowed is not None and self.silence > allowed:
             self.timed_out = self.silenced = True
 
-    def _exceeds(self, limit: int, pids: Collection[int]) -> bool:
+    def _exceeds(self, limit: int, members: Collection[Process]) -> bool:
         """Return whether processes hold more memory beyond what they share with ours than allowed.
 
-        The quick sum comes first. It counts a shared page once per process.
+        The exact sum takes long, so a quick one decides when it is made: what they hold beyond
+        `baseline`, and the pages that they were given. A page of ours that they write to, such as
+        one that we have freed, is only among the latter. The exact sum is made again once they may
+        have taken half of what was left.
         """
-        most = sum(map(memory.resident, pids)) - self.baseline
-        self._most_memory = max(self._most_memory, most)
-        return most > limit and memory.added(pids, os.getpid()) > limit
+        pids = [one.pid for one in members]
+        held = sum(map(memory.resident, pids)) - self.baseline
+        self._most_memory = max(self._most_memory, held)
+        touched = max(0, held) + memory.PAGE * sum(one.faults for one in members)
+        if touched <= max(limit, self._touched_at_next_sum):
+            return False
+        exact = memory.added(pids, os.getpid())
+        self._most_memory = max(self._most_memory, exact)
+        self._touched_at_next_sum = touched + (limit - exact) // 2
+        return exact > limit
 
     def _receive(self) -> None:
         """Read one message. Stop listening to a child that closes its end or stops halfway."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-STATE, PARENT, SESSION, USER, SYSTEM, STARTED = 0, 1, 3, 11, 12, 19
+STATE, PARENT, SESSION, FAULTS, USER, SYSTEM, STARTED = 0, 1, 3, 7, 11, 12, 19
 """Positions in /proc/PID/stat after the name of the program; see proc_pid_stat(5)."""
 ZOMBIE = b"Z"
 LONGEST_EXIT = 5.0
@@ -32,6 +32,8 @@ class Process:
     session: int = field(compare=False)
     ticks: int = field(compare=False)
     """Clock ticks of CPU time that it has used."""
+    faults: int = field(compare=False)
+    """The pages that it was given, also instead of those of its parent that it wrote to."""
 
 
 Snapshot = Mapping[int, Process]
@@ -54,7 +56,7 @@ def process(pid: int) -> Process | None:
         return None
     started, parent, session = (int(fields[place]) for place in (STARTED, PARENT, SESSION))
     ticks = int(fields[USER]) + int(fields[SYSTEM])
-    return Process(pid, started, parent, session, ticks)
+    return Process(pid, started, parent, session, ticks, int(fields[FAULTS]))
 
 
 def descendants(root: int, processes: Snapshot) -> set[Process]:

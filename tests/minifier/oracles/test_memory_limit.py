@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from tcdebug.minifier.processes.process import Limits
 from tcdebug.minifier.subjects.graph import GraphSubject, graph_oracle
 
 MIB = 1 << 20
+LOOKED_AT = 0.5
+"""Seconds in which a child is looked at several times, also on a busy machine."""
 GIB = 1 << 30
 KILLED = Outcome(Kind.KILLED, "compile", "compile | out of memory", "over the memory limit")
 
@@ -68,6 +71,7 @@ def growing(mebibytes: int) -> Callable[..., Any]:
         blocks: list[torch.Tensor] = []
         while backends.holds_tanh(module) and len(blocks) < mebibytes // 16:
             blocks.append(torch.ones(4 * MIB))
+        time.sleep(LOOKED_AT if blocks else 0)
         return module.forward
 
     return grows

@@ -6,6 +6,7 @@ import ctypes
 import os
 import signal
 import struct
+import subprocess
 import sys
 import threading
 import time
@@ -119,6 +120,32 @@ def test_how_a_forked_child_ended(fault: Callable[[], None], expected: tuple[Any
 
     limits = LIMITS if expected[4] else PATIENT
     assert fields(finished(fork(work, limits))) == expected
+
+
+FREED_MEMORY = """
+import time
+from tcdebug.minifier.processes.fork import fork
+from tcdebug.minifier.processes.process import Limits, finished
+
+large = bytearray(30 << 20)
+del large  # later blocks come from the heap
+blocks = [b"x" * (4 << 20) for _ in range(100)]
+last = bytearray(5 << 20)  # keeps the heap from shrinking
+del blocks
+
+def work(parent):
+    parent("forward")
+    kept = [b"x" * (4 << 20) for _ in range(100)]
+    time.sleep(1000)
+
+print(finished(fork(work, Limits(20.0, 200 << 20))).over_memory)
+"""
+
+
+def test_memory_counts_that_the_parent_has_freed_and_a_child_takes_again() -> None:
+    """The bug: the pages of the parent's heap were the child's already, so it held no more."""
+    command = [sys.executable, "-c", FREED_MEMORY]
+    assert subprocess.run(command, capture_output=True, check=False).stdout == b"True\n"
 
 
 def half_a_message(parent: Parent) -> bytes:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from tcdebug.fuzz.python.freed_graphs import watching_backward
 from tcdebug.fuzz.python.oracle import judge_python
 from tcdebug.fuzz.verdict import Status
+from tcdebug.minifier.reuse.freed_graphs import watching_backward
 from tcdebug.strategies.python.python_program import PythonProgram
 from tests.planted_in_dynamo import program
 

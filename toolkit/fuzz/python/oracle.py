@@ -25,13 +25,13 @@ import torch
 from tcdebug.fuzz.python.compiling import Compilation
 from tcdebug.fuzz.python.deviation import PLANNED, Deviation, first_deviation
 from tcdebug.fuzz.python.execution import BrokenProgram, CallState, Execution, torch_modes
-from tcdebug.fuzz.python.freed_graphs import FREED, watching_backward
 from tcdebug.fuzz.python.fresh_process import ProcessAnswer, bits_of, in_fresh_process, neighbour
 from tcdebug.fuzz.verdict import ProgramVerdict, Status, failed
 from tcdebug.minifier.cases.exception_identity import root_cause
 from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature
 from tcdebug.minifier.judging.untimed_guards import untimed_guards
 from tcdebug.minifier.reuse.differences import differences
+from tcdebug.minifier.reuse.freed_graphs import FREED, watching_backward
 from tcdebug.strategies.python.python_program import CallStep, PythonProgram
 from tcdebug.strategies.python.ways import GRAPH_BREAKS, WAYS
 

@@ -7,11 +7,15 @@ eager accepts such a program by chance. All operations of a compiled graph are o
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.patching import patched
+from tcdebug.minifier.targets.interception import BACKWARD, GRAD
 
 FREED = "Trying to backward through the graph a second time"
 """What the message of autograd begins with."""
@@ -48,21 +52,24 @@ def _reached(nodes: list[Any]) -> Iterator[Any]:
 def watching_backward() -> Iterator[FreedNodes]:
     """Record what is differentiated inside the block, in all threads."""
     freed = FreedNodes()
-    backward, grad = torch.autograd.backward, torch.autograd.grad
 
-    def watched_backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-        freed.differentiate(tensors, _keeps(args[1:], kwargs))
-        return backward(tensors, *args, **kwargs)
+    def watched_backward(backward: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            freed.differentiate(tensors, _keeps(args[1:], kwargs))
+            return backward(tensors, *args, **kwargs)
 
-    def watched_grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        freed.differentiate(outputs, _keeps(args[1:], kwargs))
-        return grad(outputs, inputs, *args, **kwargs)
+        return watched
 
-    torch.autograd.backward, torch.autograd.grad = watched_backward, watched_grad
-    try:
+    def watched_grad(grad: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            freed.differentiate(outputs, _keeps(args[1:], kwargs))
+            return grad(outputs, inputs, *args, **kwargs)
+
+        return watched
+
+    log = EventLog(None)
+    with patched(BACKWARD, watched_backward, log), patched(GRAD, watched_grad, log):
         yield freed
-    finally:
-        torch.autograd.backward, torch.autograd.grad = backward, grad
 
 
 def _keeps(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
