@@ -178,6 +178,7 @@ CONSTRUCTS = {
         "random module", wanted=("y",), first=(FIRST[0], "y = torch.tensor(2.0)", "n = 1")
     ),
     "region_array": DrawnConstruct("scalar of an array", way="nested_compile_region"),
+    "region_float": DrawnConstruct("nested region", dynamic=True),
     "region_modules": DrawnConstruct(
         "regions of modules", "x = result[0]", first=(*PLAIN[:1], "y = x", "n = 1"), dynamic=True
     ),

@@ -74,7 +74,9 @@ class Ended:
     silenced: bool = False
     """Whether it was ended because it showed no sign of progress."""
     memory: int = 0
-    """The most bytes that it was seen to hold beyond `baseline`; 0 if its memory is not limited."""
+    """The most bytes that it was seen to hold beyond `baseline`; 0 if its memory is not limited.
+
+    What it takes from memory that its parent has freed may be missing."""
 
     @property
     def returncode(self) -> int | None:

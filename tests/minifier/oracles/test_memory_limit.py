@@ -69,8 +69,8 @@ def growing(mebibytes: int) -> Callable[..., Any]:
 
     def grows(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         blocks: list[torch.Tensor] = []
-        while backends.holds_tanh(module) and len(blocks) < mebibytes // 16:
-            blocks.append(torch.ones(4 * MIB))
+        while backends.holds_tanh(module) and len(blocks) < mebibytes // 64:
+            blocks.append(torch.ones(16 * MIB))  # too large for what the process has freed
         time.sleep(LOOKED_AT if blocks else 0)
         return module.forward
 
