@@ -48,7 +48,7 @@ FAR_TRANSPOSED = 2.5
 FIRST_LEVEL = 1 << 15
 """The bytes of the first level of the cache."""
 STEPPED = 4.0
-"""The same if elements are copied one by one, because a row is strided or has too few."""
+"""The cost of such an element if it is copied alone, because its row is strided or has too few."""
 SHORTEST_BLOCK = 8
 """The fewest elements of a row that is transposed in registers."""
 LEFT_OVER = 3.0
