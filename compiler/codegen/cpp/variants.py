@@ -231,7 +231,7 @@ def _lane_cost(kernel: FlatKernel, address: Index, axis: Axis, transposing: bool
     """Return the cost of an access with lanes along an outer axis. Rows may be transposed."""
     access = _access_cost(address, axis)
     step = row_step(address, axis, kernel.inner) if transposing else 0
-    if not step:
+    if not step or access <= TRANSPOSED:
         return access
     if step > 1 or _length(kernel) < SHORTEST_BLOCK:
         return min(access, STEPPED)
