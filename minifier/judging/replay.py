@@ -246,19 +246,21 @@ def _memory(
     """
     elements: dict[str, list[torch.Tensor | None]] = {}
 
-    def same_in_eager() -> bool:
-        again = run(load(case, filename), case)
-        if _wrong(eager, again, None, Referee.EAGER) is None:
-            return True
+    def again() -> Results:
+        return run(load(case, filename), case)
+
+    def same(results: Results) -> bool:
+        return _wrong(eager, results, None, Referee.EAGER) is None
+
+    def record(*others: Results) -> None:
         for _, what in PARTS:
-            elements[what] = undefined(eager.part(what), again.part(what))
-        return False
+            elements[what] = undefined(eager.part(what), *(other.part(what) for other in others))
 
     def ignore(results: Results) -> None:
         for what, where in elements.items():
             overlook(where, results.part(what))
 
-    memory = memory_for_calls(same_in_eager) if referee else contextlib.nullcontext
+    memory = memory_for_calls(again, same, record) if referee else contextlib.nullcontext
     ignore(eager)
     return memory, ignore
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 BYTE = 0xFE
 """The byte of filled memory: a NaN in half precision, else a large negative number, and true."""
+OTHER_BYTE = 0x00
+"""The byte of memory that is filled for another run: zero, and false."""
 M_PERTURB = -6
 """The parameter of glibc's `mallopt` with the complement of the byte that fills new memory."""
 MOST_BYTES, SHARE = 1 << 29, 16
@@ -26,20 +28,21 @@ SMALL_BYTES, SMALL_BLOCKS = 1 << 20, 16
 """Torch takes tensors of up to this size from blocks of their own. This many are filled."""
 
 Memory = Callable[[], contextlib.AbstractContextManager[None]]
+Run = TypeVar("Run")
 
 
 @contextlib.contextmanager
-def filled_memory() -> Iterator[None]:
+def filled_memory(byte: int = BYTE) -> Iterator[None]:
     """Fill the free memory of GPUs in use, and what is allocated in this block on the CPU.
 
     On a CPU this needs glibc. Elsewhere memory stays as it is.
     """
-    fill_memory_of_gpus()
+    fill_memory_of_gpus(byte)
     library = ctypes.CDLL(None)
     if not hasattr(library, "mallopt"):
         yield
         return
-    library.mallopt(M_PERTURB, BYTE ^ 0xFF)
+    library.mallopt(M_PERTURB, byte ^ 0xFF)
     _sort_freed_memory(library)
     try:
         yield
@@ -57,26 +60,34 @@ def _sort_freed_memory(library: ctypes.CDLL) -> None:
     library.free(ctypes.c_void_p(library.malloc(ctypes.c_size_t(SORTING_BYTES))))
 
 
-def memory_for_calls(same_in_eager: Callable[[], bool]) -> Memory:
+def memory_for_calls(
+    run: Callable[[], Run], same: Callable[[Run], bool], record: Callable[[Run, Run], None]
+) -> Memory:
     """Return what surrounds a compiled call: filled memory, unless eager's results depend on it.
 
-    `same_in_eager` runs the program in eager and returns whether the results are those of a run in
-    memory that is not filled. They are not if the program itself leaves memory unwritten.
+    `run` runs the program in eager, and `same` returns whether the results are those of a run in
+    memory that is not filled. They are not if the program itself leaves memory unwritten. Then
+    `record` is given the results of two runs, in memory that is filled with different bytes.
     """
-    with filled_memory():
-        try:
-            defined = same_in_eager()
-        except Exception:
-            defined = False
-    return filled_memory if defined else contextlib.nullcontext
+    with contextlib.suppress(Exception):
+        with filled_memory():
+            again = run()
+        if same(again):
+            return filled_memory
+        with filled_memory(OTHER_BYTE):
+            other = run()
+        record(again, other)
+    return contextlib.nullcontext
 
 
-def undefined(eager: Sequence[Any], again: Sequence[Any]) -> list[torch.Tensor | None]:
+def undefined(eager: Sequence[Any], *others: Sequence[Any]) -> list[torch.Tensor | None]:
     """Return for each result of eager which elements depend on memory that nothing has written.
 
-    They differ if eager runs `again` in filled memory. None stands for a result without such ones.
+    They differ in one of the `others`, which ran in memory filled with different bytes. One run is
+    not enough: what eager finds may be memory that was filled before. None stands for a result
+    without such elements.
     """
-    return [_differing(first, second) for first, second in zip(eager, again, strict=False)]
+    return [_differing(first, again) for first, *again in zip(eager, *others, strict=False)]
 
 
 def overlook(elements: Sequence[torch.Tensor | None], results: Sequence[Any]) -> None:
@@ -88,7 +99,13 @@ def overlook(elements: Sequence[torch.Tensor | None], results: Sequence[Any]) ->
             result.masked_fill_(where, 0)
 
 
-def _differing(first: Any, second: Any) -> torch.Tensor | None:
+def _differing(first: Any, others: Sequence[Any]) -> torch.Tensor | None:
+    found = [where for other in others if (where := _unequal(first, other)) is not None]
+    differs = torch.stack(found).any(dim=0) if found else None
+    return differs if differs is not None and differs.any() else None
+
+
+def _unequal(first: Any, second: Any) -> torch.Tensor | None:
     tensors = isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor)
     if not tensors or first.layout != torch.strided or first.is_quantized:
         return None
@@ -96,16 +113,16 @@ def _differing(first: Any, second: Any) -> torch.Tensor | None:
         return None
     if first.dtype.itemsize == 1:  # floats of 8 bits have no comparison
         first, second = first.view(torch.uint8), second.view(torch.uint8)
-    differs = (first != second) & ~(first.isnan() & second.isnan())
-    return differs if differs.any() else None
+    unequal: torch.Tensor = (first != second) & ~(first.isnan() & second.isnan())
+    return unequal
 
 
-def fill_memory_of_gpus() -> None:
+def fill_memory_of_gpus(byte: int = BYTE) -> None:
     """Fill the free memory of the GPUs on which this process has memory."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # not annotated
         for device in range(torch.cuda.device_count()):
             if torch.cuda.memory_reserved(device):
-                _fill_free_memory(device)
+                _fill_free_memory(device, byte)
 
 
 def filling_before_backward(memory: Memory, report: Callable[[str], None]) -> Callable[[str], None]:
@@ -123,14 +140,14 @@ def filling_before_backward(memory: Memory, report: Callable[[str], None]) -> Ca
     return reported
 
 
-def _fill_free_memory(device: int) -> None:
+def _fill_free_memory(device: int, byte: int) -> None:
     torch.cuda.synchronize(device)
     torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info(device)
     new = [min(MOST_BYTES, free // SHARE), *[SMALL_BYTES] * SMALL_BLOCKS]
     sizes = [*_free_parts(device), *new]
     for block in [torch.empty(size, dtype=torch.uint8, device=device) for size in sizes]:
-        block.fill_(BYTE)
+        block.fill_(byte)
 
 
 def _free_parts(device: int) -> list[int]:

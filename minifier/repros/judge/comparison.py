@@ -28,19 +28,20 @@ def memory_for(
     """
     elements: dict[str, list[torch.Tensor | None]] = {}
 
-    def same_in_eager() -> bool:
-        again = run_again()
-        if not compare(eager, again, None, None):
-            return True
-        elements.update({phase: undefined(eager[phase], again[phase]) for phase in eager})
-        return False
+    def same(results: Results) -> bool:
+        return not compare(eager, results, None, None)
+
+    def record(*others: Results) -> None:
+        elements.update(
+            {at: undefined(eager[at], *(other[at] for other in others)) for at in eager}
+        )
 
     def compared(results: Results) -> Results:
         for phase, where in elements.items():
             overlook(where, results.get(phase, []))
         return results
 
-    memory = memory_for_calls(same_in_eager)
+    memory = memory_for_calls(run_again, same, record)
     compared(eager)
     return memory, compared
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from captured import captured
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.judging.replay import judge
-from tcdebug.minifier.judging.unwritten import filled_memory, memory_for_calls
+from tcdebug.minifier.judging.unwritten import filled_memory, memory_for_calls, undefined
 from tcdebug.minifier.targets.backends import Backend
 
 SIZE = 1 << 21  # so large that the C library takes new memory, which is zero
@@ -89,15 +90,40 @@ def test_an_element_that_is_not_written_is_wrong_although_new_memory_is_zero() -
     assert "1 of 2097152 out of tolerance" in outcome.message
 
 
+def memory_of(run: Callable[[], torch.Tensor], eager: torch.Tensor) -> Any:
+    return memory_for_calls(run, lambda again: torch.equal(again, eager), lambda *runs: None)
+
+
 def test_memory_is_left_alone_if_eager_does_not_write_it_either() -> None:
+    def fails() -> torch.Tensor:
+        raise ZeroDivisionError
+
     made = torch.zeros(3)
+    assert memory_of(lambda: torch.empty(3), made) is contextlib.nullcontext
+    assert memory_of(fails, made) is contextlib.nullcontext
+    assert memory_of(lambda: torch.zeros(3), made) is filled_memory
 
-    def same_in_eager() -> bool:
-        return torch.equal(torch.empty(3), made)
 
-    assert memory_for_calls(same_in_eager) is contextlib.nullcontext
-    assert memory_for_calls(lambda: bool(1 / 0)) is contextlib.nullcontext
-    assert memory_for_calls(lambda: True) is filled_memory
+@pytest.mark.parametrize("byte", [0x00, 0x33, 0xFE])
+def test_unwritten_elements_are_found_whatever_memory_eager_got(byte: int) -> None:
+    with filled_memory(byte):
+        eager = torch.empty(64)
+    eager[9] = 5.0
+
+    def again() -> torch.Tensor:
+        values = torch.empty(64)
+        values[9] = 5.0
+        return values
+
+    found: list[torch.Tensor | None] = []
+    memory = memory_for_calls(
+        again,
+        lambda results: False,
+        lambda *runs: found.extend(undefined([eager], *([run] for run in runs))),
+    )
+    assert memory is contextlib.nullcontext
+    assert found[0] is not None
+    assert [at for at in range(64) if not found[0][at]] == [9]
 
 
 def test_a_program_that_writes_all_it_allocates_passes() -> None:
