@@ -9,7 +9,9 @@ of all. The page has the distribution of the ratios, and every row that loses.
 
 The three versions run in one process, in turns, on one thread of a CPU. A ratio is the median over
 the rounds; its noise is estimated from them (`interleaved.py`). Programs run in a child process,
-which is started again after a crash, or when a program exceeds `--limit`.
+which is started again after a crash, or when a program exceeds `--limit`. With `--workers`, several
+of them compile side by side, and one at a time measures its calls. On a GPU with many CPU cores,
+that is several times as many programs. The seconds of compiles are then those of a busy machine.
 """
 # ruff: noqa: T201 # a page is what it is for
 
@@ -23,14 +25,19 @@ import os
 import selectors
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import torch
 from accuracy import difference
+from filelock import FileLock
 from interleaved import ratio, times
 from programs.catalogue import catalogue
 from programs.program import Program, caller
@@ -41,8 +48,10 @@ PROGRAMS_OF_A_WORKER = 60
 """Programs after which a process is replaced, which returns its memory."""
 
 
-def measured(program: Program, device: str, seconds: float) -> dict[str, Any]:
-    """The row of one program."""
+def measured(
+    program: Program, device: str, seconds: float, turn: AbstractContextManager[Any]
+) -> dict[str, Any]:
+    """The row of one program. Its calls are timed while `turn` is held."""
     row: dict[str, Any] = {"name": program.name, "family": program.family}
     torch.manual_seed(0)
     try:
@@ -75,7 +84,9 @@ def measured(program: Program, device: str, seconds: float) -> dict[str, Any]:
             return {**row, "status": status, "why": why[:300]}
     if why := difference(made, expected, found):
         row["why"] = why
-    rounds = times(calls, device, seconds)
+    with turn:
+        rounds = times(calls, device, seconds)
+        memory = _memory(calls, device)
     against = {other: ratio(rounds["tcdebug"], rounds[other]) for other in ("inductor", "eager")}
     return {
         **row,
@@ -87,7 +98,7 @@ def measured(program: Program, device: str, seconds: float) -> dict[str, Any]:
         "compile_seconds": first["tcdebug"],
         "compile_over": first["tcdebug"] / first["inductor"],
         "rounds": len(rounds["tcdebug"]),
-        **_memory(calls, device),
+        **memory,
     }
 
 
@@ -111,25 +122,26 @@ def _changes(updated: Sequence[torch.Tensor], before: Sequence[torch.Tensor]) ->
     return [t.detach() - start for t, start in zip(updated, before, strict=True)]
 
 
-def work(device: str, seconds: float) -> None:
+def work(device: str, seconds: float, turn: Path) -> None:
     """Measure the programs whose names come on stdin, and print a row for each."""
     torch.set_num_threads(1)
     programs = catalogue(device)
     for line in sys.stdin:
-        row = measured(programs[line.strip()], device, seconds)
+        row = measured(programs[line.strip()], device, seconds, FileLock(turn))
         print("ROW " + json.dumps(row), flush=True)
 
 
 class Worker:
     """A child process that measures programs."""
 
-    def __init__(self, device: str, seconds: float, log: Path) -> None:
+    def __init__(self, chosen: argparse.Namespace, turn: Path) -> None:
         environment = {"TCDEBUG_LOG": "0", "TORCHINDUCTOR_COMPILE_THREADS": "1", **os.environ}
+        options = ["--device", chosen.device, "--each", str(chosen.each), "--turn", str(turn)]
         self.child = subprocess.Popen(
-            [sys.executable, __file__, WORKER, "--device", device, "--each", str(seconds)],
+            [sys.executable, __file__, WORKER, *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=log.open("a"),
+            stderr=chosen.results.with_suffix(".log").open("a"),
             text=True,
             env=environment,
         )
@@ -173,22 +185,27 @@ class Worker:
 def sweep(names: list[str], chosen: argparse.Namespace) -> None:
     """Measure programs until the time is over, and append their rows to the results."""
     end = time.monotonic() + chosen.seconds
-    worker: Worker | None = None
-    log = chosen.results.with_suffix(".log")
-    try:
-        with chosen.results.open("a") as results:
-            for name in names:
-                if time.monotonic() > end:
-                    break
+    waiting = iter(names)
+    writing = threading.Lock()
+
+    def measure_until_end(turn: Path) -> None:
+        worker: Worker | None = None
+        try:
+            while time.monotonic() < end and (name := next(waiting, None)):
                 if worker is None or worker.is_spent:
                     if worker is not None:
                         worker.close()
-                    worker = Worker(chosen.device, chosen.each, log)
-                results.write(json.dumps(worker.row(name, chosen.limit)) + "\n")
-                results.flush()
-    finally:
-        if worker is not None:
-            worker.close()
+                    worker = Worker(chosen, turn)
+                row = worker.row(name, chosen.limit)
+                with writing, chosen.results.open("a") as results:
+                    results.write(json.dumps(row) + "\n")
+        finally:
+            if worker is not None:
+                worker.close()
+
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(chosen.workers) as threads:
+        turns = [Path(folder) / "turn"] * chosen.workers
+        list(threads.map(measure_until_end, turns))
 
 
 def names_of(device: str, pattern: str) -> list[str]:
@@ -216,13 +233,15 @@ def main() -> None:
     parser.add_argument("--results", type=Path, help="default: sweep-DEVICE.jsonl")
     parser.add_argument("--each", type=float, default=1.0, help="seconds of timing per program")
     parser.add_argument("--limit", type=float, default=120, help="seconds that a program may take")
+    parser.add_argument("--workers", type=int, default=1, help="programs compiled side by side")
     parser.add_argument("--page", action="store_true", help="print the page, measure nothing")
     parser.add_argument("--list", action="store_true", help="print the names, measure nothing")
     parser.add_argument(WORKER, action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--turn", type=Path, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     chosen.results = chosen.results or Path(f"sweep-{chosen.device}.jsonl")
     if chosen.worker:
-        work(chosen.device, chosen.each)
+        work(chosen.device, chosen.each, chosen.turn)
         return
     names = names_of(chosen.device, chosen.only)
     if chosen.list:
