@@ -9,7 +9,13 @@ from __future__ import annotations
 from tcdebug.compiler.lower.indexing import gathering, joining, searching, views
 from tcdebug.compiler.lower.interface.site import Lowering
 from tcdebug.compiler.lower.pointwise import composite, elementwise, factories, random_numbers
-from tcdebug.compiler.lower.reductions import adaptive_pooling, pooling, reductions, scans
+from tcdebug.compiler.lower.reductions import (
+    adaptive_pooling,
+    pooling,
+    reductions,
+    scans,
+    unfolding,
+)
 from tcdebug.compiler.lower.scatter import input_updates, scatter_reductions, scattering
 from tcdebug.compiler.lower.special_functions import bessel, error_functions, gamma, polynomials
 from tcdebug.compiler.registry import REGISTRY, Operator, read_through
@@ -32,6 +38,7 @@ OWN: dict[Operator, Lowering] = {
     **scattering.TABLE,
     **composite.TABLE,
     **input_updates.TABLE,
+    **unfolding.TABLE,
 }
 
 LOWERINGS = read_through(OWN, REGISTRY.lowerings)

@@ -4,6 +4,10 @@ One sweep that keeps the best value and its place takes a branch per element, wh
 vectorize. Two sweeps are vectorized: one for the extreme, and one for the first place that holds
 it, which is a minimum of places. A maximum beside an argmax shares the first sweep. This is done on
 CPUs, where rows stay in the cache, if an element is read directly and its row is contiguous.
+
+On a GPU this is done for the few long rows that `fuse.split_reduction` divides among programs, if
+their elements are read and not computed. Both sweeps are divided. Reading a row twice takes less
+time than one program takes for it.
 """
 
 from __future__ import annotations
@@ -17,14 +21,17 @@ from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.arithmetic.index import ZERO, Atom, Index, product, to_index
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
 from tcdebug.compiler.ir.build import call, constant, index_value
-from tcdebug.compiler.ir.expr import Expr, Guarded, Indirect, Load, indices, walk
+from tcdebug.compiler.ir.expr import Call, Expr, Guarded, Indirect, Load, indices, walk
 from tcdebug.compiler.ir.graph import Buffer, Graph, Node, Reduction
 from tcdebug.compiler.ir.operations import FLOATS, INTEGERS
-from tcdebug.compiler.schedule.split import reads_across
+from tcdebug.compiler.schedule.split import count_of_pieces, reads_across
 
 UNIT = "fuse.place_by_value"
-DEVICES = ("cpu",)
 EXTREMES = {"argmax": "max", "argmin": "min"}
+EXACT = ("cast", "neg", "abs")
+"""Operations that have the same result in every kernel."""
+PIECES = 16
+"""On a GPU, rows that are divided into fewer pieces are read once."""
 SHORT = 32
 """Rows with fewer elements, two vectors of floats, stay as they are."""
 NOWHERE = 2**63 - 1
@@ -69,11 +76,13 @@ def _key(node: Reduction, kind: str) -> tuple[str, ...]:
 
 
 def _pays(node: Reduction, buffers: Mapping[str, Buffer]) -> bool:
-    if node.out.device.type not in DEVICES or node.kind not in EXTREMES:
+    if node.kind not in EXTREMES or node.body.dtype not in (*FLOATS, *INTEGERS):
         return False
-    if node.body.dtype not in (*FLOATS, *INTEGERS) or reads_across(node, buffers):
-        return False
-    if estimate(product(a.size for a in node.reduced)) < SHORT:
+    device = node.out.device.type
+    if device != "cpu":
+        read = all(e.name in EXACT for e in walk(node.body) if isinstance(e, Call))
+        return read and count_of_pieces(node, buffers) >= PIECES
+    if reads_across(node, buffers) or estimate(product(a.size for a in node.reduced)) < SHORT:
         return False
     return not any(isinstance(e, Guarded) or _indirect(e) for e in walk(node.body))
 

@@ -12,13 +12,13 @@ between them are not stored.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.arithmetic.index import Atom, Axis, Index, product, to_index
-from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
+from tcdebug.compiler.ir.arithmetic.size_estimate import estimate, nearest, stride
 from tcdebug.compiler.ir.build import call, constant, index_value
 from tcdebug.compiler.ir.expr import Guarded, Load, loads
 from tcdebug.compiler.ir.graph import (
@@ -27,6 +27,7 @@ from tcdebug.compiler.ir.graph import (
     Node,
     Pointwise,
     Reduction,
+    Scan,
     contiguous_strides,
 )
 from tcdebug.compiler.ir.operations import neutral
@@ -39,8 +40,22 @@ PROGRAMS = 132 * 8
 """The number of programs of 8 warps that keeps a large GPU busy."""
 PIECE = 4096
 """The fewest elements that a program should combine."""
+FEWEST = 4
+"""Fewer pieces than this are not worth a second step."""
 COLUMN_BYTES = 128
 """Bytes of neighbouring results that one program computes if the inner axes are strided."""
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """How the elements of a reduction are divided.
+
+    Each point of the axes in `whole` is in another piece, and `cut` is divided in `count`.
+    """
+
+    whole: tuple[Axis, ...]
+    cut: Axis | None = None
+    count: int = 1
 
 
 def split_reductions(graph: Graph, gate: Gate) -> Graph:
@@ -52,7 +67,7 @@ def split_reductions(graph: Graph, gate: Gate) -> Graph:
     left: list[Node] = [*reversed(graph.nodes)]
     while left:
         node = left.pop()
-        found = _pieces(node, buffers) if isinstance(node, Reduction) else None
+        found = pieces(node, buffers) if isinstance(node, Reduction) else None
         if found is None or not gate.allows(UNIT, node.name):
             nodes.append(node)
             if (length := _row_length(node, summed, buffers)) is not None:
@@ -69,52 +84,87 @@ def split_reductions(graph: Graph, gate: Gate) -> Graph:
             nodes.append(first)
             left.append(last)  # it may have many rows to combine
         else:
-            nodes += _split(node, *found, name)
+            nodes += _split(node, found, name, turns=_few_columns(node, buffers))
     return replace(graph, nodes=tuple(nodes))
 
 
-def _pieces(node: Reduction, buffers: Mapping[str, Buffer]) -> tuple[Axis, int] | None:
-    """Return the axis to cut and the number of pieces; None leaves the node as it is."""
+def pieces(node: Reduction, buffers: Mapping[str, Buffer]) -> Pieces | None:
+    """Return how to divide the elements of a reduction; None if it stays as it is."""
     if node.out.device.type not in DEVICES or node.kind not in KINDS:
         return None
+    across = reads_across(node, buffers)
+    wanted = count_of_pieces(node, buffers)
+    if wanted < FEWEST:
+        return None
+    return _one_axis(node, wanted) if across else _neighbours(node, buffers, wanted)
+
+
+def count_of_pieces(node: Reduction | Scan, buffers: Mapping[str, Buffer]) -> int:
+    """Return how many pieces of each row keep a GPU busy; 0 if rows have few elements."""
     rows = estimate(product(a.size for a in node.axes))
     inner = estimate(product(a.size for a in node.reduced))
-    if rows == 0 or inner == 0:
-        return None
     across = reads_across(node, buffers)
+    if rows == 0 or inner == 0 or (rows >= PROGRAMS * 8 and not across):
+        return 0
     together = min(COLUMN_BYTES // itemsize(_source(node)), rows) if across else 1
     programs = max(1, rows // together)
     busy = PROGRAMS * 2 if across else PROGRAMS  # programs of 4 warps if across
-    wanted = min(busy // programs, inner * together // PIECE)
-    if wanted < 4 or (rows >= PROGRAMS * 8 and not across):
-        return None
+    return min(busy // programs, inner * together // PIECE)
+
+
+def _one_axis(node: Reduction, wanted: int) -> Pieces | None:
+    """Divide one axis, without a remainder if possible."""
     exact = [
         (abs(n - wanted), -estimate(a.size), n, a)
         for a in node.reduced
         for n in _divisors(a.size.constant, wanted)
     ]
     if exact:
-        *_, pieces, cut = min(exact, key=lambda found: found[:3])
-        return cut, pieces
+        *_, count, cut = min(exact, key=lambda found: found[:3])
+        return Pieces((), cut, count)
     longest = max(node.reduced, key=lambda a: estimate(a.size))
-    pieces = min(wanted, estimate(longest.size) // 2)
-    return (longest, pieces) if pieces >= 2 else None
+    count = min(wanted, estimate(longest.size) // 2)
+    return Pieces((), longest, count) if count >= 2 else None
 
 
-def _source(node: Reduction) -> torch.dtype:
-    """Return the widest dtype that a reduction reads."""
+def _neighbours(node: Reduction, buffers: Mapping[str, Buffer], wanted: int) -> Pieces:
+    """Divide the outermost axes in memory, so that the elements of a piece are neighbours."""
+    found = [buffers[load.buffer].address(load.index) for load in loads(node.body)]
+    whole: list[Axis] = []
+    for axis in sorted(node.reduced, key=lambda a: -sum(stride(address, a) for address in found)):
+        size = estimate(axis.size)
+        if size > wanted:
+            counts = _divisors(axis.size.constant, wanted)
+            count = min(counts, key=lambda n: abs(n - wanted), default=min(wanted, size // 2))
+            return Pieces(tuple(whole), axis, count)
+        whole.append(axis)
+        wanted //= size
+        if wanted < 2:
+            break
+    return Pieces(tuple(whole))
+
+
+def _source(node: Reduction | Scan) -> torch.dtype:
+    """Return the widest dtype that a reduction or scan reads."""
     read = [load.dtype for load in loads(node.body) if load.index]
     return max(read, key=itemsize, default=node.body.dtype)
 
 
-def reads_across(node: Reduction, buffers: Mapping[str, Buffer]) -> bool:
-    """Return whether neighbouring results read neighbouring elements in memory."""
-    along = 0
-    for load in loads(node.body):
-        address = buffers[load.buffer].address(load.index)
-        along += sum(address.coefficient(a) == 1 for a in node.axes)
-        along -= sum(address.coefficient(a) == 1 for a in node.reduced)
-    return along > 0
+def reads_across(node: Reduction | Scan, buffers: Mapping[str, Buffer]) -> bool:
+    """Return whether most elements are closest in memory to those of neighbouring results."""
+    axes = (*node.axes, *node.reduced)
+    found = (buffers[load.buffer].address(load.index) for load in loads(node.body))
+    along = [nearest(address, axes) for address in found]
+    return sum(a in node.axes for a in along) > sum(a in node.reduced for a in along)
+
+
+def _few_columns(node: Reduction, buffers: Mapping[str, Buffer]) -> bool:
+    """Return whether the elements of all results at one place are few neighbours in memory.
+
+    If pieces take such places in turns, programs of several pieces read neighbours, too.
+    """
+    bytes_of_row = estimate(product(a.size for a in node.axes)) * itemsize(_source(node))
+    return bytes_of_row < COLUMN_BYTES and reads_across(node, buffers)
 
 
 def _divisors(size: int | None, wanted: int) -> list[int]:
@@ -124,29 +174,44 @@ def _divisors(size: int | None, wanted: int) -> list[int]:
     return [n for n in range(max(2, wanted // 2), wanted * 2 + 1) if size % n == 0]
 
 
-def _split(node: Reduction, cut: Axis, pieces: int, name: str) -> tuple[Reduction, Reduction]:
-    """Return the reduction of each piece of an axis, and the reduction of their results."""
-    piece = Axis(f"{cut.name}_piece", to_index(pieces))
-    length = (cut.size + (pieces - 1)) // to_index(pieces)
+def _split(node: Reduction, by: Pieces, name: str, *, turns: bool) -> tuple[Reduction, Reduction]:
+    """Return the reduction of each piece, and the reduction of their results.
+
+    `turns` gives the elements of the axis to the pieces in turns. Otherwise they are neighbours.
+    """
+    first = node
+    numbers, again = by.whole, by.whole
+    if by.cut is not None:
+        first, piece = _cut(node, by.cut, by.count, turns=turns)
+        numbers, again = (*by.whole, piece), (*by.whole, Axis(f"{by.cut.name}_again", piece.size))
+    axes = (*numbers, *node.axes)
+    where = tuple(to_index(a) for a in axes)
+    size = tuple(a.size for a in axes)
+    part = Buffer(name, node.out.dtype, size, contiguous_strides(size), node.out.device)
+    inner = tuple(a for a in first.reduced if a not in by.whole)
+    load = Load(part.dtype, name, tuple(to_index(a) for a in (*again, *node.axes)))
+    return (
+        replace(first, out=part, axes=axes, reduced=inner, index=where),
+        replace(node, reduced=again, body=load),
+    )
+
+
+def _cut(node: Reduction, cut: Axis, count: int, *, turns: bool) -> tuple[Reduction, Axis]:
+    """Return the reduction with an axis that covers one piece, and the axis of the pieces."""
+    piece = Axis(f"{cut.name}_piece", to_index(count))
+    length = (cut.size + (count - 1)) // to_index(count)
     within = Axis(f"{cut.name}_within", length)
     place = to_index(piece) * length + to_index(within)
+    if turns:
+        place = to_index(within) * to_index(count) + to_index(piece)
     values: dict[Atom, Index] = {cut: place}
     body = node.body.substitute(values)
-    if cut.size.constant is None or cut.size.constant % pieces:
+    if cut.size.constant is None or cut.size.constant % count:
         inside = call("lt", index_value(place), index_value(cut.size))
         beyond = constant(body.dtype, neutral(node.kind, body.dtype))
         body = Guarded(body.dtype, inside, body, beyond)
-    size = (to_index(pieces), *(a.size for a in node.axes))
-    strides = tuple(product(size[k + 1 :]) for k in range(len(size)))
-    part = Buffer(name, node.out.dtype, size, strides, node.out.device)
-    where = (to_index(piece), *(to_index(a) for a in node.axes))
     reduced = tuple(within if a == cut else a for a in node.reduced)
-    first = replace(
-        node, out=part, axes=(piece, *node.axes), reduced=reduced, index=where, body=body
-    )
-    again = Axis(f"{cut.name}_again", to_index(pieces))
-    load = Load(part.dtype, name, (to_index(again), *where[1:]))
-    return first, replace(node, reduced=(again,), body=load)
+    return replace(node, body=body, reduced=reduced), piece
 
 
 def _row_length(

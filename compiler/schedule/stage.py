@@ -21,6 +21,7 @@ from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 from tcdebug.compiler.schedule.memory_order import in_memory_order
 from tcdebug.compiler.schedule.place_by_value import places_by_value
 from tcdebug.compiler.schedule.split import split_reductions
+from tcdebug.compiler.schedule.split_scan import split_scans
 
 PREFIX = {"cpu": "cpp", "cuda": "triton"}
 """Type of device -> prefix of the names of its kernels. Others use the type of the device."""
@@ -28,7 +29,7 @@ PREFIX = {"cpu": "cpp", "cuda": "triton"}
 
 def schedule_graph(graph: Graph, gate: Gate) -> Schedule:
     """Return the kernels and extern calls of a graph, fused as far as the gate allows."""
-    graph = places_by_value(split_reductions(graph, gate), gate)
+    graph = split_scans(split_reductions(places_by_value(graph, gate), gate), gate)
     fusion = Fusion(graph, gate)
     fusion.run()
     join_columns(fusion)

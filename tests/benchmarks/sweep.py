@@ -230,6 +230,7 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--seconds", type=float, default=540, help="how long this part runs")
     parser.add_argument("--only", default="*", help="a pattern of names, as in 'reductions/*'")
+    parser.add_argument("--names", type=Path, help="a file of names, one a line: only these")
     parser.add_argument("--results", type=Path, help="default: sweep-DEVICE.jsonl")
     parser.add_argument("--each", type=float, default=1.0, help="seconds of timing per program")
     parser.add_argument("--limit", type=float, default=120, help="seconds that a program may take")
@@ -244,6 +245,9 @@ def main() -> None:
         work(chosen.device, chosen.each, chosen.turn)
         return
     names = names_of(chosen.device, chosen.only)
+    if chosen.names:
+        named = set(chosen.names.read_text().split())
+        names = [name for name in names if name in named]
     if chosen.list:
         print("\n".join(names))
         return

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 
-import torch
-
 from tcdebug.compiler.codegen.kernels.flatten import FlatNode
 from tcdebug.compiler.codegen.triton.scatter import scatter_update
 from tcdebug.compiler.codegen.triton.text import (
@@ -147,8 +145,6 @@ class TritonEmitter:
                 )
             case Call():
                 operands = [self.value(o) for o in node.operands]
-                if self._divides_row(node, operands):
-                    return self._row_divided(node, operands)
                 dims = frozenset[str]().union(*(o.dims for o in operands))
                 level = max(o.level for o in operands)
                 return self._define(operation(node, [o.text for o in operands]), dims, level)
@@ -159,24 +155,6 @@ class TritonEmitter:
         level = self.level(dims, level)
         self.add(f"{name} = {text}", level)
         return TritonValue(name, dims, level)
-
-    @staticmethod
-    def _divides_row(node: Call, operands: list[TritonValue]) -> bool:
-        """Return whether every element of a row is divided by the same number."""
-        if node.name != "div" or node.dtype != torch.float32:
-            return False
-        return "r" in operands[0].dims and "r" not in operands[1].dims
-
-    def _row_divided(self, node: Call, operands: list[TritonValue]) -> TritonValue:
-        """Return a division of a row by one number, whose reciprocal is computed once."""
-        number, divisor = operands
-        key = (f"inverse {node.args[1].key}", "")
-        known = next((k[key] for k in reversed(self._known) if key in k), None)
-        if known is None:
-            known = self._define(f"library.inverse({divisor.text})", divisor.dims, divisor.level)
-            self._known[known.level if self.looping else TOP][key] = known
-        text = f"{number.text} * {known.text}[0] * {known.text}[1]"
-        return self._define(text, number.dims | known.dims, max(number.level, known.level))
 
     def _from_kernel(self, node: Load) -> TritonValue:
         found = self.values.get(node.buffer)

@@ -179,27 +179,19 @@ def sum_of_distances(best, total, largest):
 
 
 @triton.jit
-def inverse(x):
-    """(s, r) such that y * s * r is y / x within 2 ulp. s prevents overflow and underflow of r."""
-    size = tl.abs(x)
-    scale = tl.where(size < 2.0**-60, 2.0**60, tl.where(size > 2.0**60, 2.0**-60, 1.0))
-    return scale, tl.div_rn(1.0, x * scale)
-
-
-@triton.jit
 def one_plus_erf(x):
     """erf(x) + 1 within 1.2e-7. For negative x it is exp2(-q(|x|)).
 
     q is a fit of -log2(erfc) from 0 to 10, weighted by the effect of its error on the result.
     """
     size = tl.abs(x)
-    q = size * 4.5359236537478864e-05 - 0.0004455121816135943
-    q = q * size + 0.0014894540654495358
-    q = q * size + 0.0007746127084828913
-    q = q * size - 0.028253668919205666
-    q = q * size + 0.1484816074371338
-    q = q * size + 0.9184163808822632
-    q = q * size + 1.6279085874557495
+    q = tl.fma(size, 4.5359236537478864e-05, -0.0004455121816135943)
+    q = tl.fma(q, size, 0.0014894540654495358)
+    q = tl.fma(q, size, 0.0007746127084828913)
+    q = tl.fma(q, size, -0.028253668919205666)
+    q = tl.fma(q, size, 0.1484816074371338)
+    q = tl.fma(q, size, 0.9184163808822632)
+    q = tl.fma(q, size, 1.6279085874557495)
     tail = libdevice.exp2(q * size * -1.0)
     return tl.where(x < 0, tail, 2.0 - tail)
 

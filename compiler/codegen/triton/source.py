@@ -9,6 +9,7 @@ import torch
 
 from tcdebug.compiler.codegen.kernels.call import KernelCall, describe
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, flatten
+from tcdebug.compiler.codegen.kernels.loop_order import by_strides
 from tcdebug.compiler.codegen.kernels.sharing import numbered_text, shared
 from tcdebug.compiler.codegen.triton.accumulate import KINDS
 from tcdebug.compiler.codegen.triton.combo import with_combos
@@ -124,6 +125,9 @@ def _text(
 
 
 def _write(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> TritonKernel:
+    ordered = by_strides(kernel, buffers)
+    if kernel.template is None and ordered != kernel:
+        kernel = ordered if gate.allows("codegen.loop_order", kernel.subject) else kernel
     flat, tile = _cut(kernel, buffers, gate)
     call = describe(kernel, flat, buffers)
     storage = call.storage()

@@ -13,7 +13,7 @@ from tcdebug.compiler.codegen.kernels.flatten import FlatKernel
 from tcdebug.compiler.codegen.kernels.sweeps import segments
 from tcdebug.compiler.codegen.triton.online_softmax import online
 from tcdebug.compiler.ir.arithmetic.index import Axis, Index, product
-from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
+from tcdebug.compiler.ir.arithmetic.size_estimate import estimate, nearest
 from tcdebug.compiler.ir.expr import loads
 from tcdebug.compiler.schedule.cost import itemsize
 
@@ -30,6 +30,8 @@ COLUMN_TILE = 2048
 """Elements of a tile that reduces over a strided axis, for 4 warps."""
 FULL = 1.15
 """The most elements that the tiles of a row may cover, relative to the length of the row."""
+LOOPED, WASTE = 1 << 12, 1.5
+"""From this length, a loop reads a row as fast as a tile that is longer than it by this factor."""
 COLUMN_BYTES = 128
 """Bytes of a row of a tile that reduces over a strided axis."""
 HELD_BYTES = 1 << 13
@@ -174,7 +176,8 @@ def _rows(kernel: FlatKernel, *, persistent: bool) -> Tile:
         limit = 1024 if sweeps > 1 else 2 * COLUMN_TILE * widest(kernel) // COLUMN_BYTES
     elif sweeps == 2:
         limit = min(limit, HELD_BYTES // max(1, _row_bytes(kernel)))
-    if persistent and length is not None and length <= limit:
+    wasteful = length is not None and sweeps == 1 and _is_wasteful(length)
+    if persistent and length is not None and length <= limit and not wasteful:
         return _whole_rows(kernel, power_of_two(length), outer, columns=columns)
     if columns:
         x = min(COLUMN_BYTES // widest(kernel), power_of_two(outer))
@@ -189,6 +192,11 @@ def _rows(kernel: FlatKernel, *, persistent: bool) -> Tile:
     return _tile(kernel, 1, block, block // (WARP * each), persistent=False)
 
 
+def _is_wasteful(length: int) -> bool:
+    """Return whether a tile of a whole long row would be far longer than the row."""
+    return length >= LOOPED and power_of_two(length) > length * WASTE
+
+
 def _row_bytes(kernel: FlatKernel) -> int:
     """Return the bytes read per element of a row, without loads that are the same for all rows."""
     inner, outer = frozenset(kernel.inner), frozenset(kernel.outer)
@@ -201,6 +209,8 @@ def _whole_rows(kernel: FlatKernel, row: int, outer: int, *, columns: bool) -> T
     x, width = 1, COLUMN_BYTES // widest(kernel)
     if columns:
         while x < width and x < outer and (x < 16 or x * row < 2 * COLUMN_TILE):
+            x *= 2
+        while x * row < COLUMN_TILE // 2 and outer >= 2 * x * MULTIPROCESSORS * 4:
             x *= 2
     else:
         while x * row < 1024 and outer >= 2 * x * MULTIPROCESSORS * 4:
@@ -217,13 +227,15 @@ def _tile(kernel: FlatKernel, x: int, r: int, warps: int, *, persistent: bool) -
 
 
 def _runs_along_outer(kernel: FlatKernel) -> bool:
-    """Return whether most loads of the inner loops are contiguous along an outer axis.
+    """Return whether at least half of the accesses have their neighbours along an outer axis.
 
-    Loads that are the same for a whole row do not count.
+    Neighbours are elements with the smallest stride: in a slice, they are not contiguous. Accesses
+    that are the same for a whole row do not count.
     """
-    inside = (n for n in kernel.nodes if n.inside)
-    read = [load.index[0] for n in inside for load in loads(n.body) if load.index]
-    touched = [index for index in read if index.axes & frozenset(kernel.inner)]
-    along = [_contiguous(i, (*kernel.outer, *kernel.inner)) for i in touched]
+    axes, inner = (*kernel.outer, *kernel.inner), frozenset(kernel.inner)
+    inside = [n for n in kernel.nodes if n.inside]
+    touched = [load.index[0] for n in inside for load in loads(n.body) if load.index]
+    touched += [n.address for n in inside if n.name in kernel.stored and not n.reduces]
+    along = [nearest(index, axes) for index in touched if index.axes & inner]
     outer = sum(a in kernel.outer for a in along if a is not None)
-    return outer > sum(a in kernel.inner for a in along if a is not None)
+    return outer > 0 and outer >= sum(a in kernel.inner for a in along if a is not None)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from tcdebug.compiler.ir.arithmetic.index import Index, Quotient, Remainder, Symbol
+from tcdebug.compiler.ir.arithmetic.index import ZERO, Axis, Index, Quotient, Remainder, Symbol
 from tcdebug.compiler.ir.arithmetic.order import Extremum
 
 TYPICAL_SIZE = 128
@@ -33,3 +33,19 @@ def estimate(index: Index, known: Mapping[str, int] | None = None) -> int:
                     term *= TYPICAL_SIZE
         total += term
     return total
+
+
+def nearest(address: Index, axes: Sequence[Axis]) -> Axis | None:
+    """Return the axis along which neighbours are the closest in memory, the longest of several.
+
+    None if the address does not vary along any axis by a known stride.
+    """
+    strides = {a: s for a in axes if (s := address.coefficient(a)) is not None and s != ZERO}
+    where = {a: (abs(estimate(s)), -estimate(a.size)) for a, s in strides.items()}
+    return min(where, key=lambda a: where[a], default=None)
+
+
+def stride(address: Index, axis: Axis) -> int:
+    """Return the elements between neighbours along an axis; 0 if that is not known."""
+    found = address.coefficient(axis)
+    return 0 if found is None else abs(estimate(found))

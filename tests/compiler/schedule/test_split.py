@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
 import torch
 import torch.nn.functional as F
 from traced_on_cuda import cuda, triton_of
+
+from tcdebug.compiler.ir.expr import loads
 
 Loss = Callable[[torch.Tensor], torch.Tensor]
 
@@ -21,8 +24,45 @@ def stored(function: Loss, *size: int) -> list[list[str]]:
     ]
 
 
+def permuted(*size: int) -> torch.Tensor:
+    """A tensor whose last dimension has the largest stride."""
+    strides = [math.prod(size[:k]) for k in range(len(size))]
+    return torch.empty_strided(size, strides, device="cuda")
+
+
 def test_a_sum_of_all_elements_is_cut_into_pieces() -> None:
-    assert stored(lambda x: x.sum(), 4096, 1000) == [["[1000]"], ["[]"]]
+    assert stored(lambda x: x.sum(), 4096, 1000) == [["[1024]"], ["[]"]]
+
+
+def test_the_elements_of_a_piece_are_neighbours_in_memory() -> None:
+    source = triton_of(lambda: (lambda x: x.sum(), (permuted(256, 8, 3000),)))
+    first, *_ = source.kernels.values()
+    assert [a.size for a in first.flat.outer] == [1000]
+    assert [a.size for a in first.flat.inner] == [3 * 8 * 256]
+    (load,) = loads(first.flat.nodes[0].body)
+    assert repr(load.index[0]) == "i0*6144 + r0"
+
+
+def test_pieces_of_few_columns_take_rows_in_turns() -> None:
+    source = triton_of(lambda: (lambda x: x.sum(0), (cuda(800_000, 13),)))
+    first, *_ = source.kernels.values()
+    assert [a.size for a in (*first.flat.outer, *first.flat.inner)] == [2000 * 13, 400]
+    (load,) = loads(first.flat.nodes[0].body)
+    assert repr(load.index[0]) == "i1 + r0*26000"
+
+
+def test_a_scan_of_few_rows_is_cut_into_pieces() -> None:
+    assert stored(lambda x: x.cumsum(0), 800_000, 13) == [
+        ["[2112, 379, 13]"], ["[13, 2112]"], ["[800000, 13]"],
+    ]  # fmt: skip
+    assert stored(lambda x: x.cumsum(1), 4096, 1000) == [["[4096, 1000]"]]
+
+
+def test_places_of_few_long_rows_are_found_by_value_unless_elements_are_computed() -> None:
+    found = [["[64, 1000]"], ["[1000]"], ["[64, 1000]"], ["[1000]"]]
+    assert stored(lambda x: x.argmax(0), 8192, 1000) == found
+    assert stored(lambda x: (x * 3 + 1).argmax(0), 8192, 1000) == [["[1000]"]]
+    assert stored(lambda x: x.argmax(1), 8192, 1000) == [["[8192]"]]
 
 
 OF_ROWS: dict[str, Loss] = {

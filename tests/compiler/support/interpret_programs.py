@@ -14,8 +14,9 @@ import torch.nn.functional as F
 from interpreted import install
 from torch.utils._pytree import tree_leaves
 
+from tcdebug.compiler.lower.reductions import unfolding
 from tcdebug.compiler.operators.philox import random_bits
-from tcdebug.compiler.schedule import combo_kernels, split
+from tcdebug.compiler.schedule import combo_kernels, split, split_scan
 
 INF = float("inf")
 LOOPED = ("codegen.persistent",)
@@ -23,6 +24,8 @@ RESIZED = (*LOOPED, "fuse.combo")
 """The tile of a kernel in a combo is part of the code of the combo."""
 TAKEN = {"running extremes in loops": 32}
 """Elements of a row per step. The interpreter scans one by one: 10,000 elements take 20 seconds."""
+IN_PIECES = 64
+"""Elements of a piece, for programs whose name says that they have short ones."""
 Program = tuple[Callable[..., Any], tuple[torch.Tensor, ...], tuple[str, ...]]
 
 
@@ -58,6 +61,52 @@ def scattered(x: torch.Tensor, y: torch.Tensor, i: torch.Tensor) -> Any:
 def running(x: torch.Tensor, y: torch.Tensor) -> Any:
     """Cumulative maximum, minimum and logarithm of sums."""
     return x.cummax(1), x.cummin(1), (x > 0).cummax(1), y.logcumsumexp(1), x.logcumsumexp(1)
+
+
+def in_pieces() -> dict[str, Program]:
+    """Programs with few long rows, which short pieces divide among many programs of a GPU."""
+    r = torch.randn
+    tall = repeated(1003, 5)
+    tall[:, 3], tall[7, 4] = -INF, float("nan")
+    return {
+        "short pieces of rows": (
+            lambda x: (x.cumsum(1), (x > 0).cumsum(1), x.half().cumsum(1)),
+            (r(3, 1003).double(),),
+            (),
+        ),
+        "short pieces of columns": (
+            lambda x, y: (x.cumsum(0), (y * 0.01 + 1).cumprod(0), x.amax(0), y.sum(0)),
+            (r(1003, 5).double(), r(1024, 3).double()),
+            (),
+        ),
+        "short pieces of places": (
+            lambda x: (x.max(0), x.argmin(0), x.argmax(), (x * 3 + 1).argmax(0)),
+            (tall,),
+            (),
+        ),
+        "short pieces of permuted and sliced memory": (
+            lambda x, y: (x.sum(), x.sum(1), y[:, ::2].sum(0), torch.var_mean(y[..., ::3], (0, 1))),
+            (r(8, 20, 31).double().permute(2, 1, 0), r(40, 30, 18).double()),
+            (),
+        ),
+    }
+
+
+def windows(x: torch.Tensor, y: torch.Tensor) -> Any:
+    """The elements of windows as columns, and sums of windows."""
+    return (
+        F.unfold(x, (3, 2), padding=(1, 0), stride=(2, 1)),
+        F.unfold(x, 3, dilation=2, padding=2),
+        F.fold(y, (9, 8), (3, 2), padding=(1, 0), stride=(2, 1)),
+        F.fold(y[:, :, :4], (7, 7), (3, 2), stride=(4, 5)),
+    )
+
+
+def recomputed(x: torch.Tensor) -> Any:
+    """Quotients that two kernels compute: to find the largest of a column, and to count those."""
+    quotient = x / (x.abs().amax(-1, keepdim=True) + 1)
+    largest = quotient.amax(0)
+    return largest, (quotient == largest).sum(-1)
 
 
 def updates(*given: torch.Tensor) -> Any:
@@ -177,6 +226,13 @@ def programs() -> dict[str, Program]:
         "empty": (lambda x: (x + 1, x.sum(0)), (r(0, 6),), ()),
         "a number": (lambda x: x * 2 + 1, (torch.tensor(3.0),), ()),
         "in place": (lambda x, y: x.add_(y), (r(5, 6), r(5, 6)), ()),
+        "windows": (windows, (r(2, 3, 9, 8), r(2, 18, 35)), ()),
+        "rows along an outer axis": (
+            lambda x: (x.softmax(1), x.logsumexp(1), x.cumsum(1)),
+            (r(6, 37, 20).permute(2, 1, 0),),
+            (),
+        ),
+        "recomputed quotients": (recomputed, (r(40, 56),), ()),
         "doubles": (lambda x: x * 0.1 + 1e-300, (r(5, 6).double(),), ()),
         "zeros with a sign": (lambda x: (torch.where(x > 0, x, -0.0), -x), (r(5, 6),), ()),
     }
@@ -210,10 +266,13 @@ def difference(program: Program, **options: Any) -> str:
 def main() -> None:
     """A line for each program: its name, and its difference from eager."""
     written = install()
-    split.DEVICES = combo_kernels.DEVICES = ("cpu",)  # both are for GPUs
+    for unit in (split, split_scan, combo_kernels, unfolding):  # all are for GPUs
+        unit.DEVICES = ("cpu",)
+    usual = split.PIECE
     torch.manual_seed(0)
-    for name, program in {**programs(), **combined()}.items():
+    for name, program in {**programs(), **combined(), **in_pieces()}.items():
         written.row = TAKEN.get(name)
+        split.PIECE = IN_PIECES if name.startswith("short pieces") else usual
         wrong = difference(program)
         sys.stdout.write(f"{name}\t{len(written.sources)}\t{wrong}\n")
         written.sources.clear()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from interpreting import rows_of
 
-PROGRAMS = 41
+PROGRAMS = 48
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="triton is not installed"
 )

@@ -72,6 +72,39 @@ PROGRAMS: dict[str, tuple[Program, str]] = {
 }
 
 
+STRIDED: dict[str, tuple[Program, str]] = {
+    "rows along a sliced axis": (
+        lambda: (lambda x: x.sum(1), (strided((512, 128, 256), (65536, 512, 2)),)),
+        "x32 r128 w4 whole",
+    ),
+    "rows along a permuted axis": (
+        lambda: (lambda x: x.sum(2), (strided((512, 128, 256), (1, 512, 65536)),)),
+        "x32 r64 w4 looped",
+    ),
+    "scans along a permuted axis": (
+        lambda: (lambda x: x.cumsum(2), (strided((512, 128, 256), (1, 512, 65536)),)),
+        "x32 r64 w4 looped",
+    ),
+    "scans of repeated rows": (
+        lambda: (lambda x: x.cumsum(0), (strided((488, 127, 251), (0, 251, 1)),)),
+        "x32 r64 w4 looped",
+    ),
+    "short rows along an outer axis": (
+        lambda: (lambda x: x.sum(1), (strided((4072, 5, 768), (1, 4072, 20360)),)),
+        "x128 r8 w4 whole",
+    ),
+    "a piece much shorter than its tile": (
+        lambda: (lambda x: x.sum(), (cuda(768, 5, 4072),)),
+        "x1 r4096 w16 looped, r1024 w4 whole",
+    ),
+}
+"""Tiles that read or store neighbours in memory: up to 5 times as fast as others on an H100."""
+
+
+def strided(size: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
+    return torch.empty_strided(size, strides, device="cuda")
+
+
 def described(tile: Tile) -> str:
     blocks = [f"{g.name}{g.block}" for g in tile.groups if g.axes]
     rows = any(g.name == "r" for g in tile.groups)
@@ -82,6 +115,13 @@ def described(tile: Tile) -> str:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_default_tiles_are_the_fastest_ones_measured(name: str) -> None:
     program, expected = PROGRAMS[name]
+    kernels = triton_of(program).kernels.values()
+    assert ", ".join(described(k.tile) for k in kernels) == expected
+
+
+@pytest.mark.parametrize("name", STRIDED)
+def test_a_tile_has_neighbours_in_memory(name: str) -> None:
+    program, expected = STRIDED[name]
     kernels = triton_of(program).kernels.values()
     assert ", ".join(described(k.tile) for k in kernels) == expected
 
