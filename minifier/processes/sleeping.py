@@ -3,15 +3,18 @@
 A process cannot use CUDA if its parent initialised CUDA before the fork. torch initialises CUDA for
 its own purposes, as Dynamo does before a capture, even in scripts that never use it. While CUDA
 sleeps, `torch.cuda.is_available()` returns False to torch and the truth to the script. The call
-with which the script initialises CUDA is announced.
+with which the script initialises CUDA is announced. It may be inside an operator that torch keeps
+from dispatch modes and from autograd, such as `torch.tensor(..., device="cuda")`; `outside_of_call`
+undoes that.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 import torch
@@ -46,6 +49,7 @@ class Sleeping:
     def __init__(self, waking: Callable[[], None], log: EventLog) -> None:
         self._waking = waking
         self._installed: tuple[Installed, ...] = ()
+        self._excluded = torch._C._dispatch_tls_local_exclude_set()
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # not annotated
             return
         os.environ[NVML] = "1"
@@ -66,6 +70,18 @@ class Sleeping:
         self._installed = ()
         os.environ.pop(NVML, None)
         _forget()
+
+    @contextlib.contextmanager
+    def outside_of_call(self) -> Iterator[None]:
+        """Let torch dispatch in this block as at the beginning, not as inside the announced call.
+
+        What the script has changed itself, such as autocast, stays.
+        """
+        excluded = torch._C._dispatch_tls_local_exclude_set()
+        added = excluded - self._excluded
+        included = torch._C._dispatch_tls_local_include_set()
+        with torch._C._ForceDispatchKeyGuard(included, excluded - added):
+            yield
 
     def _announced(self, original: Callable[[], None]) -> Callable[[], None]:
         def lazy_init() -> None:

@@ -151,7 +151,8 @@ class DeviceSession(Session):
         if pid:
             theirs.close()
             self.log.emit(WorkerStart(SCRIPT_ON_DEVICES, pid))
-            self._serve(Child(pid, None, ours, fork=os.fork))
+            with self.sleeping.outside_of_call():
+                self._serve(Child(pid, None, ours, fork=os.fork))
         self.serving = False
         os.setsid()
         bind()

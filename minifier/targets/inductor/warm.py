@@ -33,8 +33,13 @@ def register() -> None:
 
 
 def set_up() -> None:
-    """Do what a first compile does before it looks at its graph, without compiling anything."""
-    register()
+    """Do what a first compile does before it looks at its graph, without compiling anything.
+
+    On a machine with a GPU, patterns are left to the forks of this process: registering them would
+    initialise CUDA here, and no fork could use it.
+    """
+    if not torch.cuda.device_count():
+        register()
     torch_key()  # reads all of torch's files
     vector_instructions.pick()
 

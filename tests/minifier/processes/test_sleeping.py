@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -54,3 +54,56 @@ def test_a_process_that_has_initialised_cuda_stays_awake(monkeypatch: pytest.Mon
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     Sleeping(pytest.fail, EventLog(None))
     assert asked_in("torch.distributed.fsdp")
+
+
+class Asked:
+    """A number that calls a function when torch asks for its value, inside of `torch.tensor`."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self.call = call
+
+    def __float__(self) -> float:
+        self.call()
+        return 2.0
+
+
+def gradient_of_a_compiled_square() -> float:
+    x = torch.ones(3, requires_grad=True)
+    torch.compile(lambda x: x.square().sum(), backend="aot_eager_decomp_partition")(x).backward()
+    assert x.grad is not None
+    return x.grad.sum().item()
+
+
+def test_graphs_compile_outside_of_the_call_that_initialises_cuda() -> None:
+    sleeping = Sleeping(lambda: None, EventLog(None))
+    found: list[float | str] = []
+
+    def work() -> None:
+        try:
+            found.append(gradient_of_a_compiled_square())
+        except Exception as error:
+            found.append(type(error).__name__)
+
+    def work_outside() -> None:
+        with sleeping.outside_of_call():
+            work()
+
+    try:
+        made = [torch.tensor([Asked(call)], dtype=torch.float32) for call in (work, work_outside)]
+    finally:
+        sleeping.wake()
+    torch._dynamo.reset()
+    assert [m.item() for m in made] == [2.0, 2.0]
+    assert len(found) == 2
+    assert found[0] != 6.0  # torch keeps the operator from autograd and from dispatch modes
+    assert found[1] == 6.0
+
+
+def test_autocast_of_the_script_stays_outside_of_the_call() -> None:
+    sleeping = Sleeping(lambda: None, EventLog(None))
+    try:
+        with torch.autocast("cpu", dtype=torch.bfloat16), sleeping.outside_of_call():
+            product = torch.ones(2, 2) @ torch.ones(2, 2)
+    finally:
+        sleeping.wake()
+    assert product.dtype == torch.bfloat16
