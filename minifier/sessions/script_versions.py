@@ -18,7 +18,7 @@ from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.sessions.execution import run_script
 from tcdebug.minifier.sessions.off import switched
 from tcdebug.minifier.subjects.protected_files import files_protected
-from tcdebug.minifier.targets.inductor.warm import register
+from tcdebug.minifier.targets.inductor.warm import register_before_forks
 from tcdebug.minifier.targets.interception import compile_patched
 
 
@@ -26,7 +26,7 @@ def minimise_script(job: Job) -> None:
     """Minimise the script of a job, and write the result to the run folder."""
     folder = Path(job.run_dir)
     task = msgspec.json.decode((folder / TASK).read_bytes(), type=MinimisingTask)
-    register()
+    register_before_forks()
 
     def execute(path: Path, version: ScriptText, toggles: Toggles) -> int:
         return _executed(job, path, version, toggles)

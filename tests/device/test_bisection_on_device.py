@@ -174,6 +174,14 @@ optimiser.step()
 torch.cuda.synchronize()
 """
 
+MADE_BY_TENSOR = """
+def function(x):
+    return torch.tanh(x * 2).sum()
+x = torch.tensor([0.1, 0.2, 0.3, 0.4], device="DEVICE", requires_grad=True)  # initialises CUDA
+(expected,) = torch.autograd.grad(function(x), x)
+(found,) = torch.autograd.grad(torch.compile(function)(x), x)
+torch.testing.assert_close(found, expected)
+"""
 TWO_GRAPHS = """
 def f(x):
     y = x.cos() + 1
@@ -279,6 +287,7 @@ SCRIPTS = {
         on_gpu(WRONG.replace("tanh", "cos"), TRAINING),
         "backward | wrong value", "lower.aten.cos.default",
     ),
+    "inside of torch.tensor": Planted(on_gpu(WRONG, MADE_BY_TENSOR), "forward | wrong value"),
     "second graph": Planted(on_gpu(WRONG, TWO_GRAPHS), "forward | wrong value"),
     "persistent": Planted(
         on_gpu(PERSISTENT), "forward | wrong value", "codegen.persistent_reduction"

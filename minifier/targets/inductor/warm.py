@@ -32,14 +32,19 @@ def register() -> None:
             module.lazy_init()
 
 
-def set_up() -> None:
-    """Do what a first compile does before it looks at its graph, without compiling anything.
+def register_before_forks() -> None:
+    """Register inductor's patterns in a process whose forks run scripts.
 
-    On a machine with a GPU, patterns are left to the forks of this process: registering them would
-    initialise CUDA here, and no fork could use it.
+    On a machine with a GPU this is left to the forks: it would initialise CUDA, which no fork could
+    use then.
     """
     if not torch.cuda.device_count():
         register()
+
+
+def set_up() -> None:
+    """Do what a first compile does before it looks at its graph, without compiling anything."""
+    register_before_forks()
     torch_key()  # reads all of torch's files
     vector_instructions.pick()
 

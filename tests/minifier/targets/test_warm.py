@@ -12,7 +12,7 @@ from torch._inductor.fx_passes import pre_grad
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.targets.backends import Backend
-from tcdebug.minifier.targets.inductor.warm import warm_up_for_devices
+from tcdebug.minifier.targets.inductor.warm import register_before_forks, warm_up_for_devices
 from tcdebug.reading.run_dir import read
 
 
@@ -28,6 +28,17 @@ def test_patterns_that_cannot_be_registered_yet_are_a_fallback(
     assert said["reason"] == (
         "inductor's patterns could not be registered: NotImplementedError: no tracing here"
     )
+
+
+@pytest.mark.parametrize(("gpus", "registers"), [(0, True), (1, False)])
+def test_a_process_whose_forks_may_use_a_gpu_registers_no_patterns(
+    gpus: int, registers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[str] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(pre_grad, "lazy_init", lambda: called.append("lazy_init"))
+    register_before_forks()
+    assert called == ["lazy_init"] * registers
 
 
 def defined_here(module: torch.fx.GraphModule, inputs: Any) -> Any:
