@@ -141,6 +141,8 @@ CONSTRUCTS = {
     "export_conjugate": DrawnConstruct("conjugate", way="torch.export, saved and loaded"),
     "export_detach": DrawnConstruct("detach", first=FIRST, way="torch.export, decomposed"),
     "export_gradient": DrawnConstruct("func.grad", way="torch.export"),
+    "export_functionalize": DrawnConstruct("func.functionalize", way="torch.export"),
+    "export_jacfwd": DrawnConstruct("func.jacfwd", way="torch.export"),
     "export_no_grad": DrawnConstruct("context", way="torch.export, decomposed"),
     "export_number": DrawnConstruct("scalar of an array", way="torch.export, strict"),
     "export_string": DrawnConstruct("text", way="torch.export, saved and loaded"),

@@ -5,17 +5,22 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch._dynamo.exc import InternalTorchDynamoError
 
 from tcdebug.fuzz.python.oracle import judge_python
 from tcdebug.fuzz.verdict import Status
 from tcdebug.strategies.python.python_program import PythonProgram
 from tcdebug.strategies.python.python_script import python_script
-from tests.planted_in_dynamo import EFFECTS, PlantedUnit, nothing, program
+from tcdebug.strategies.python.ways import WAYS
+from tests.planted_in_dynamo import EFFECTS, PLANTED, PlantedUnit, nothing, program
 from tests.planted_in_features import LEAF
-from tests.python_findings import DrawnConstruct
+from tests.python_findings import PLAIN, DrawnConstruct
 
 
 def status(made: PythonProgram, folder: Path, backend: str = "eager") -> Status:
@@ -49,6 +54,78 @@ def test_a_script_runs_in_a_module_that_dynamo_can_import(tmp_path: Path) -> Non
 def test_a_program_that_changes_a_mode_is_not_exported(body: str, tmp_path: Path) -> None:
     made = program(body, way="torch.export")
     assert status(made, tmp_path) is Status.DISCARDED
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "if x.sum() > 0:\n    x = x + 1\nreturn [x]",
+        "assert not torch.compiler.is_exporting()\nreturn [x]",
+        "levels = {False: x}\nreturn [levels[torch.compiler.is_exporting()]]",
+        "return [x + torch.ones(x.int().sum().item() % 3)]",
+    ],
+)
+@pytest.mark.parametrize("way", ["torch.export", "torch.export, strict"])
+def test_what_export_refuses_and_what_the_program_itself_raises_there_is_discarded(
+    body: str, way: str, tmp_path: Path
+) -> None:
+    assert status(program(body, way=way), tmp_path) is Status.DISCARDED
+
+
+ENTERS = {
+    "torch.func": "torch._C._functorch._grad_increment_nesting()\nreturn [x]",
+    "vmap": "torch._C._functorch._vmap_increment_nesting(2, 'error')\nreturn [x]",
+    "forward mode": "torch.autograd.forward_ad.enter_dual_level()\nreturn [x]",
+}
+
+
+@pytest.mark.parametrize("body", ENTERS.values(), ids=ENTERS)
+def test_a_transform_that_a_program_does_not_leave_ends_with_it(
+    body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dynamo would compile none of the programs that follow, so they would all pass."""
+    status(program(body), tmp_path)
+    assert torch._C._functorch.peek_interpreter_stack() is None
+    assert torch.autograd.forward_ad._current_level == -1
+    fault = PLANTED["lost side effects"]
+    monkeypatch.setattr(fault.place, fault.name, fault.fault(getattr(fault.place, fault.name)))
+    assert status(fault.program, tmp_path) is Status.FAILED
+
+
+def test_a_failure_inside_a_transform_of_an_exported_program_is_one(tmp_path: Path) -> None:
+    made = DrawnConstruct("jvp over vjp", first=PLAIN, way="torch.export").program()
+    assert status(made, tmp_path) is not Status.PASSED
+    assert torch._C._functorch.peek_interpreter_stack() is None
+
+
+def _unknown_key() -> object:
+    return {}["none"]
+
+
+def _internal() -> object:
+    raise InternalTorchDynamoError("no such variable")
+
+
+@pytest.mark.parametrize(
+    ("raises", "internal"),
+    [
+        (lambda: torch.nn.Module().none, True),
+        (lambda: torch.nn.ModuleDict({})["none"], True),
+        (lambda: torch.ones(2) + torch.ones(3), False),
+        (lambda: torch.nn.Module()(1), False),
+        (lambda: [][0], False),
+        (_unknown_key, False),
+        (_internal, True),
+    ],
+)
+def test_only_a_mistake_in_a_frame_of_torch_is_internal(
+    raises: Callable[[], object], internal: bool
+) -> None:
+    names: dict[str, Any] = {"torch": torch}
+    exec(WAYS["torch.export"].definition, names)
+    with pytest.raises(Exception) as raised:
+        raises()
+    assert names["is_internal"](raised.value) is internal
 
 
 @pytest.mark.parametrize("name", ["write to a view", "copy into", "index assignment"])

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch._C import _functorch
 from torch._dynamo.symbolic_convert import _import_module
+from torch.autograd import forward_ad
 from torch.utils.hooks import RemovableHandle
 
 MODULES = ("generated_program", "settings")
@@ -64,6 +66,7 @@ def own_process_state() -> Iterator[None]:
     try:
         yield
     finally:
+        _leave_transforms()
         torch.set_default_device(None)
         for put, value in found:
             put(value)
@@ -75,6 +78,18 @@ def own_process_state() -> Iterator[None]:
         for name in MODULES:
             sys.modules.pop(name, None)
         _forget_aliases()
+
+
+def _leave_transforms() -> None:
+    """Leave the transforms of torch.func that a program has entered and not left.
+
+    The graph of an exported program enters them by calls. If it raises, nothing leaves them, and
+    Dynamo compiles nothing inside of transforms of eager.
+    """
+    while _functorch.peek_interpreter_stack() is not None:
+        _functorch.pop_dynamic_layer_stack()
+    while forward_ad._current_level >= 0:
+        forward_ad.exit_dual_level()  # type: ignore[no-untyped-call] # torch has no annotation
 
 
 def _forget_aliases() -> None:

@@ -90,6 +90,15 @@ class NotExported(Exception):
     pass
 
 
+def is_internal(error):
+    last = error.__traceback__
+    while last.tb_next is not None:
+        last = last.tb_next
+    mistakes = (AssertionError, AttributeError, IndexError, KeyError, NameError)
+    of_torch = last.tb_frame.f_code.co_filename.startswith(torch.__path__[0])
+    return isinstance(error, mistakes) and of_torch or "Internal" in type(error).__name__
+
+
 def compiled(program, backend, dynamic=None):
     class Exported(torch.nn.Module):
         def forward(self, x, y, n):
@@ -104,11 +113,14 @@ def compiled(program, backend, dynamic=None):
                 strict=STRICT,
             )
         except Exception as error:
+            if is_internal(error):
+                raise
             raise NotExported(str(error)) from error
         return then(made, backend)(x, y, n)
 
     return call
 """
+"""Reports exceptions that only a mistake inside torch raises, and no other refusal of export."""
 _NOT_STRICT = """
 STRICT = False
 """
