@@ -167,6 +167,7 @@ CONSTRUCTS = {
     "inherited_attribute": DrawnConstruct("write a class attribute"),
     "instance_dict": DrawnConstruct("__dict__", "PLAIN.other = 1.0"),
     "keywords_order": DrawnConstruct("keywords of a dict", "TABLE['a'] = TABLE.pop('a')"),
+    "lazy_module": DrawnConstruct("lazy module", "LAZY = torch.nn.LazyLinear(3)"),
     "locals_resumed": DrawnConstruct("graph break", then="locals()"),
     "locals_unbound": DrawnConstruct("locals()", then="nonlocal"),
     "maximum_bool": DrawnConstruct("min and max", first=(*PLAIN[:2], "n = True"), dynamic=True),

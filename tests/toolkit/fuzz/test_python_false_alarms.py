@@ -61,6 +61,8 @@ def test_a_program_that_changes_a_mode_is_not_exported(body: str, tmp_path: Path
     [
         "if x.sum() > 0:\n    x = x + 1\nreturn [x]",
         "assert not torch.compiler.is_exporting()\nreturn [x]",
+        "if torch.compiler.is_exporting():\n    x = x + 1\nreturn [x]",
+        "return [x * 2 if torch.compiler.is_exporting() else x]",
         "levels = {False: x}\nreturn [levels[torch.compiler.is_exporting()]]",
         "return [x + torch.ones(x.int().sum().item() % 3)]",
     ],
