@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 from hypothesis import strategies as st
@@ -46,6 +47,9 @@ NO_STATEMENT_BEFORE = ("else:", "elif ", "except", "finally:", "case ", "global 
 """The beginnings of lines before which there can be no statement."""
 DYNAMIC = (None, None, None, True, False)
 
+EVEN: Mapping[str, float] = MappingProxyType({})
+"""The weights without guidance."""
+
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 
 
@@ -55,10 +59,15 @@ def _turns() -> tuple[tuple[Feature, ...], ...]:
 
 
 @st.composite
-def python_programs(draw: Draw, ways: Sequence[str] = DRAWN) -> PythonProgram:
-    """Return a program and its calls, compiled in one of several ways."""
-    scene = ProgramScene(draw, draw_feature)
-    way = scene.choose(ways)
+def python_programs(
+    draw: Draw, ways: Sequence[str] = DRAWN, weights: Mapping[str, float] = EVEN
+) -> PythonProgram:
+    """Return a program and its calls, compiled in one of several ways.
+
+    `weights` are those of features and ways; empty without guidance.
+    """
+    scene = ProgramScene(draw, draw_feature, weights)
+    way = scene.prefer(ways, [weights.get(name, 1.0) for name in ways])
     if WAYS[way].stateless:
         scene.inner = draw_stateless
     for _ in range(scene.choose(LENGTHS)):
@@ -95,7 +104,9 @@ def draw_stateless(scene: ProgramScene) -> None:
 
 def _draw_from(scene: ProgramScene, tables: Sequence[Sequence[Feature]]) -> None:
     outer = scene.feature
-    feature = scene.choose(scene.choose(tables))
+    weights = [[scene.weights.get(f.name, 1.0) for f in table] for table in tables]
+    table = scene.prefer(range(len(tables)), [sum(each) / len(each) for each in weights])
+    feature = scene.prefer(tables[table], weights[table])
     scene.feature = feature.name
     feature.draw(scene)
     scene.feature = outer
