@@ -239,8 +239,7 @@ class FuzzCase(Event):
     """A generated program was judged: passed, failed, known, discarded or invalid.
 
     `message` says why it did not pass. `ops` are the operators it was drawn from, `fused` the
-    pairs that the compiler put into one kernel. With coverage guidance, `lines` are those of torch
-    that no earlier program of the same worker has run.
+    pairs that the compiler put into one kernel.
     """
 
     kind: ClassVar[str] = "fuzz.case"
@@ -253,7 +252,6 @@ class FuzzCase(Event):
     fused: list[str]
     dynamic: bool
     seconds: float
-    lines: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from tcdebug.fuzz.hunt import independent_draws
 from tcdebug.strategies.python.python_program import PythonProgram
-from tcdebug.strategies.python.python_programs import EVEN, python_programs
+from tcdebug.strategies.python.python_programs import python_programs
 
 
-def drawn(count: int, start: int, weights: Mapping[str, float] = EVEN) -> list[PythonProgram]:
+def drawn(count: int, start: int) -> list[PythonProgram]:
     """The programs of a seed."""
     found: list[PythonProgram] = []
 
@@ -20,7 +18,7 @@ def drawn(count: int, start: int, weights: Mapping[str, float] = EVEN) -> list[P
         suppress_health_check=list(HealthCheck), backend=independent_draws(),
     )  # fmt: skip
     @seed(start)
-    @given(python_programs(weights=weights))
+    @given(python_programs())
     def collect(made: PythonProgram) -> None:
         found.append(made)
 

@@ -74,16 +74,10 @@ PROGRAMS = click.option(
     default=ProgramKind.GRAPHS.value, show_default=True,
     help="Draw graphs of operators, or Python functions with state and several calls.",
 )  # fmt: skip
-COVERAGE_GUIDED = click.option(
-    "--coverage-guided",
-    is_flag=True,
-    help="With --programs python, on Python 3.12 or later: prefer features that reach new lines of "
-    "torch.",
-)
 NAMES = click.argument("names", nargs=-1, metavar="[FINDING]...")
 HUNTING = (
     BACKEND, SECONDS, EXAMPLES, SEED, UNITS, JOBS, FINDINGS, DATABASE, BISECT, SETUP, TIMEOUT,
-    MEMORY, STOP_AFTER, ENGINE, DEVICE, LARGE, PROGRAMS, COVERAGE_GUIDED,
+    MEMORY, STOP_AFTER, ENGINE, DEVICE, LARGE, PROGRAMS,
 )  # fmt: skip
 
 

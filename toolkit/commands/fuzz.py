@@ -63,7 +63,6 @@ class FuzzOptions:
     programs: str = ProgramKind.GRAPHS
     jobs: int = 1
     engine: str = LOCAL
-    coverage_guided: bool = False
 
     @property
     def endless(self) -> bool:
@@ -90,7 +89,6 @@ class FuzzOptions:
             device=self.device,
             large=self.large,
             programs=ProgramKind(self.programs),
-            coverage_guided=self.coverage_guided,
         )
 
 

@@ -6,7 +6,7 @@ That program is shrunk. The hunt then continues and treats its failure as known.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from unittest import SkipTest
 
@@ -106,8 +106,6 @@ class Hunt:
     options: Sequence[Options] = ()
     """Options that some programs are compiled with."""
     kind: ProgramKind = ProgramKind.GRAPHS
-    weights: Callable[[], Mapping[str, float]] = dict
-    """The weights of features and ways of Python programs in the next round."""
     judged: int = 0
     _known: dict[str, ProgramVerdict] = field(default_factory=dict)
     _began: float = field(default_factory=time.monotonic)
@@ -158,7 +156,7 @@ class Hunt:
     def _strategy(self) -> st.SearchStrategy[AnyProgram]:
         """Return the strategy for the kind of programs. Units and device concern graphs alone."""
         if self.kind is ProgramKind.PYTHON:
-            return python_programs(OF_BACKEND.get(self.backend, DRAWN), self.weights())
+            return python_programs(OF_BACKEND.get(self.backend, DRAWN))
         return programs(units=tuple(self.units), device=self.device, options=self.options)
 
     def _attempt(self, program: AnyProgram, state: _Round) -> None:

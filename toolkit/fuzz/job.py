@@ -45,7 +45,5 @@ class FuzzJob(msgspec.Struct, frozen=True):
     large: bool = False
     """Whether tensors have more than 2**31 elements."""
     programs: ProgramKind = ProgramKind.GRAPHS
-    coverage_guided: bool = False
-    """Whether Python programs are drawn from what has reached new lines of torch."""
     workers: int = 1
     """Number of workers that share the device."""

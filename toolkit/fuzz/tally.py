@@ -22,8 +22,6 @@ class CampaignTally:
     pairs: set[str] = field(default_factory=set)
     fused: set[str] = field(default_factory=set)
     second_calls: int = 0
-    lines: Counter[int] = field(default_factory=Counter)
-    """Recorded lines of torch that the programs of each worker have run, by process."""
     findings: list[dict[str, Any]] = field(default_factory=list)
     not_reproduced: list[dict[str, Any]] = field(default_factory=list)
     """Failures that did not occur again in a fresh process."""
@@ -40,7 +38,6 @@ class CampaignTally:
             data = record["data"]
             if record["event"] == "fuzz.case":
                 self._case(data)
-                self.lines[record["pid"]] += data.get("lines", 0)
             elif record["event"] == "fuzz.finding":
                 self.findings.append(data)
             elif record["event"] == "fuzz.not_reproduced":
@@ -85,7 +82,6 @@ class CampaignTally:
             operations=len(self.ops),
             pairs=len(self.pairs),
             fused_pairs=len(self.fused),
-            lines=max(self.lines.values(), default=0),
             findings=len(self.findings),
             not_reproduced=len(self.not_reproduced),
             seconds=round(self.seconds or time.monotonic() - self._began, 1),

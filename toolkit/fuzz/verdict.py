@@ -38,10 +38,6 @@ class ProgramVerdict(msgspec.Struct, frozen=True):
     second: bool = False
     """Whether there was a second call, with other sizes."""
     seconds: float = 0.0
-    lines: dict[str, tuple[int, ...]] = {}
-    """Lines of torch, by file, that ran for the first time in the process that judges."""
-    reached: int = 0
-    """The number of lines of torch that no earlier program of the worker has run."""
 
     @property
     def device_lost(self) -> bool:

@@ -34,8 +34,6 @@ from tcdebug.fuzz.followup import bisected, minified
 from tcdebug.fuzz.hunt import Enough, Found, Hunt
 from tcdebug.fuzz.job import APART, BAD_JOB, FuzzJob
 from tcdebug.fuzz.oracles import judge
-from tcdebug.fuzz.python.guidance import Guidance
-from tcdebug.fuzz.python.line_coverage import LineCoverage, cannot_record
 from tcdebug.fuzz.python.oracle import judge_python
 from tcdebug.fuzz.python.standalone import FAILS, confirmed
 from tcdebug.fuzz.runner import Notify, ProgramRunner
@@ -50,11 +48,9 @@ from tcdebug.minifier.targets import inductor
 from tcdebug.minifier.targets.backends import EMBEDDED, INDUCTOR, Backend
 from tcdebug.minifier.trace.decisions import read_decisions
 from tcdebug.strategies.devices import CPU, CUDA, OPTIONS, Options, device_named
-from tcdebug.strategies.kinds import AnyProgram, ProgramKind, script_of
+from tcdebug.strategies.kinds import AnyProgram, script_of
 from tcdebug.strategies.program import Program
 from tcdebug.strategies.python.python_program import PythonProgram
-from tcdebug.strategies.python.python_programs import feature_names
-from tcdebug.strategies.python.ways import WAYS
 from tcdebug.strategies.toggles import FAMILIES
 
 OF_BACKEND = {EMBEDDED: FAMILIES}
@@ -72,15 +68,11 @@ class Judging:
 
     backend: Backend
     folder: Path
-    coverage: LineCoverage | None = None
-    """Records the lines of torch that Python programs run."""
 
     def __call__(self, program: AnyProgram, notify: Notify) -> ProgramVerdict:
         """Return the verdict on a program."""
         if isinstance(program, PythonProgram):
-            verdict = judge_python(program, self.backend.name, notify, self.folder)
-            lines = self.coverage.new() if self.coverage is not None else {}
-            return msgspec.structs.replace(verdict, lines=lines)
+            return judge_python(program, self.backend.name, notify, self.folder)
         events = self.folder / f"events-{os.getpid()}.jsonl"
         backend = replace(self.backend, options=dict(program.options))
         verdict = judge(program, backend, notify, self.folder)
@@ -97,7 +89,7 @@ def _fused(events: Path) -> Iterator[str]:
             yield COUNTED.sub("", decision.subject)
 
 
-def runner(job: FuzzJob, coverage: LineCoverage | None = None) -> ProgramRunner:
+def runner(job: FuzzJob) -> ProgramRunner:
     """Return the judge for the programs of a job, set up and warm."""
     one_thread()
     gc.set_threshold(100_000, 50, 50)  # a compile makes a million objects, most of which stay
@@ -112,12 +104,9 @@ def runner(job: FuzzJob, coverage: LineCoverage | None = None) -> ProgramRunner:
         warm_up()
     elif job.backend == INDUCTOR:
         backend.warm_up(log)
-    if coverage is not None:
-        prepare = coverage.start  # only Python programs are guided, and they run on CPUs
     if job.setup:
         runpy.run_path(job.setup)  # after warm-up, since it may break what warm-up needs
-    judging = Judging(backend, folder, coverage)
-    return ProgramRunner(judging, job.limits, folder / "output.log", prepare)
+    return ProgramRunner(Judging(backend, folder), job.limits, folder / "output.log", prepare)
 
 
 def _nothing() -> None:
@@ -179,13 +168,11 @@ class Worker:
         self.job = job
         self.log = EventLog(Path(job.run_dir))
         self.findings = Findings(Path(job.findings))
-        self.guidance = Guidance((*feature_names(), *WAYS)) if job.coverage_guided else None
-        self.runner = runner(job, self.guidance.coverage if self.guidance else None)
+        self.runner = runner(job)
         self.hunt = Hunt(
-            self._judge, self.findings, job.backend, self._tell, database(job.database),
+            self.runner, self.findings, job.backend, self._tell, database(job.database),
             job.units or OF_BACKEND.get(job.backend, ()), job.examples, job.seconds,
             device_named(job.device, large=job.large), options_for(job), job.programs,
-            self.guidance.weights if self.guidance else dict,
         )  # fmt: skip
 
     def run(self) -> None:
@@ -219,18 +206,11 @@ class Worker:
                 self.log.emit(FuzzAgain(finding.slug, verdict.status.value, verdict.signature))
         self.runner.close()
 
-    def _judge(self, program: AnyProgram) -> ProgramVerdict:
-        verdict = self.runner(program)
-        return self.guidance.counted(verdict) if self.guidance else verdict
-
     def _tell(self, program: AnyProgram, verdict: ProgramVerdict) -> None:
-        if self.guidance and isinstance(program, PythonProgram):
-            self.guidance.learn({*program.ops, program.way}, verdict)
         self.log.emit(
             FuzzCase(
                 verdict.status.value, verdict.signature, verdict.message, list(program.ops),
                 sorted(program.pairs), list(verdict.fused), verdict.second, verdict.seconds,
-                verdict.reached,
             )
         )  # fmt: skip
 
@@ -293,10 +273,6 @@ def unfit(job: FuzzJob) -> str:
         check_compiler()
     except NoCompiler as missing:
         return str(missing)
-    if job.coverage_guided and job.programs is not ProgramKind.PYTHON:
-        return "--coverage-guided needs --programs python"
-    if job.coverage_guided and (reason := cannot_record()):
-        return reason
     if job.device == CUDA and torch.cuda.device_count() == 0:
         return "torch finds no GPU"
     try:

@@ -59,8 +59,7 @@ class CampaignSummary(msgspec.Struct, frozen=True):
     `examples` are generated programs, and `valid` the fraction of them that eager accepts and
     Dynamo captures. `known` programs fail in a way that a finding covers. For `discarded` programs,
     rounding alone explains the difference. `not_reproduced` failures did not occur again in a fresh
-    process, and are no findings. `lines` are those of torch that the programs of one worker have
-    run, the one with most; 0 without coverage guidance.
+    process, and are no findings.
     """
 
     examples: int
@@ -75,7 +74,6 @@ class CampaignSummary(msgspec.Struct, frozen=True):
     operations: int
     pairs: int
     fused_pairs: int
-    lines: int
     findings: int
     not_reproduced: int
     seconds: float

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from types import MappingProxyType
 from typing import Any
 
 from hypothesis import strategies as st
@@ -47,9 +46,6 @@ NO_STATEMENT_BEFORE = ("else:", "elif ", "except", "finally:", "case ", "global 
 """The beginnings of lines before which there can be no statement."""
 DYNAMIC = (None, None, None, True, False)
 
-EVEN: Mapping[str, float] = MappingProxyType({})
-"""The weights without guidance."""
-
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 
 
@@ -59,15 +55,10 @@ def _turns() -> tuple[tuple[Feature, ...], ...]:
 
 
 @st.composite
-def python_programs(
-    draw: Draw, ways: Sequence[str] = DRAWN, weights: Mapping[str, float] = EVEN
-) -> PythonProgram:
-    """Return a program and its calls, compiled in one of several ways.
-
-    `weights` are those of features and ways; empty without guidance.
-    """
-    scene = ProgramScene(draw, draw_feature, weights)
-    way = scene.prefer(ways, [weights.get(name, 1.0) for name in ways])
+def python_programs(draw: Draw, ways: Sequence[str] = DRAWN) -> PythonProgram:
+    """Return a program and its calls, compiled in one of several ways."""
+    scene = ProgramScene(draw, draw_feature)
+    way = scene.choose(ways)
     if WAYS[way].stateless:
         scene.inner = draw_stateless
     for _ in range(scene.choose(LENGTHS)):
@@ -104,9 +95,7 @@ def draw_stateless(scene: ProgramScene) -> None:
 
 def _draw_from(scene: ProgramScene, tables: Sequence[Sequence[Feature]]) -> None:
     outer = scene.feature
-    weights = [[scene.weights.get(f.name, 1.0) for f in table] for table in tables]
-    table = scene.prefer(range(len(tables)), [sum(each) / len(each) for each in weights])
-    feature = scene.prefer(tables[table], weights[table])
+    feature = scene.choose(scene.choose(tables))
     scene.feature = feature.name
     feature.draw(scene)
     scene.feature = outer

@@ -5,7 +5,7 @@ All tensors broadcast with each other, so every line is valid for every choice o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from tcdebug.strategies.python.python_program import CodeLine, parsed_lines
 from tcdebug.strategies.python.ways import GRAPH_BREAK
-from tcdebug.strategies.python.weighted import WeightedOptions
 
 T = TypeVar("T")
 DEEPEST = 3
@@ -31,8 +30,6 @@ class ProgramScene:
     draw: Callable[[st.SearchStrategy[Any]], Any]
     inner: Callable[[ProgramScene], None]
     """Draws one more line into the block that is open."""
-    weights: Mapping[str, float] = field(default_factory=dict)
-    """How much more often features and ways are drawn than by default; empty without guidance."""
     definitions: dict[str, tuple[CodeLine, ...]] = field(default_factory=dict)
     tensors: list[str] = field(default_factory=lambda: ["x", "y"])
     changes: dict[str, None] = field(default_factory=dict)
@@ -52,13 +49,6 @@ class ProgramScene:
     def choose(self, options: Sequence[T]) -> T:
         """Return one of several options. The first is the simplest."""
         chosen: T = self.draw(st.sampled_from(options))
-        return chosen
-
-    def prefer(self, options: Sequence[T], weights: Sequence[float]) -> T:
-        """Return one of several options, with weights if there is guidance."""
-        if not self.weights:
-            return self.choose(options)
-        chosen: T = self.draw(WeightedOptions(options, weights))
         return chosen
 
     def flag(self) -> bool:
