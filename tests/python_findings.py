@@ -143,6 +143,7 @@ CONSTRUCTS = {
     "export_gradient": DrawnConstruct("func.grad", way="torch.export"),
     "export_functionalize": DrawnConstruct("func.functionalize", way="torch.export"),
     "export_jacfwd": DrawnConstruct("func.jacfwd", way="torch.export"),
+    "export_jvp": DrawnConstruct("jvp over vjp", first=PLAIN, way="torch.export"),
     "export_no_grad": DrawnConstruct("context", way="torch.export, decomposed"),
     "export_number": DrawnConstruct("scalar of an array", way="torch.export, strict"),
     "export_string": DrawnConstruct("text", way="torch.export, saved and loaded"),

@@ -88,8 +88,9 @@ def _leave_transforms() -> None:
     """
     while _functorch.peek_interpreter_stack() is not None:
         _functorch.pop_dynamic_layer_stack()
-    while forward_ad._current_level >= 0:
-        forward_ad.exit_dual_level()  # type: ignore[no-untyped-call] # torch has no annotation
+    with contextlib.suppress(RuntimeError):  # there is no level of forward mode to leave
+        torch._C._exit_dual_level(level=0)
+    forward_ad._current_level = -1
 
 
 def _forget_aliases() -> None:
