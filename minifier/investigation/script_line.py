@@ -21,6 +21,8 @@ from tcdebug.minifier.subjects.script import ScriptSubject, WholeScript, script_
 FRAME = "dynamo.frame."
 DEEPEST = 3
 """The limit on functions of torch between torch.compile and the user's function."""
+INNERMOST = 4
+"""The limit on functions between the one that torch.compile was given and the one at fault."""
 
 
 def find_line(
@@ -44,13 +46,58 @@ def find_line(
             return None
         oracle.failure = failure
         base, failure = _inside_torch(asked, base, failure)
-        verdict = bisect(asked.ask, failure, base, log)
+        found = _statement(asked, base, failure, log)
     except BudgetUsed:
         return None
+    return found and _innermost(asked, base, failure, found, log)
+
+
+def _statement(
+    asked: CandidateOracle[WholeScript], base: Toggles, failure: Outcome, log: EventLog
+) -> Decision | None:
+    """Return the one statement without whose capture the script passes, if there is one."""
+    verdict = bisect(asked.ask, failure, base, log)
     whole = any(fault.whole_unit for fault in verdict.faults)
     if not verdict.confirmed or whole or len(verdict.faults) != 1:
         return None
     return verdict.decisions()[0]
+
+
+def _innermost(
+    asked: CandidateOracle[WholeScript],
+    base: Toggles,
+    failure: Outcome,
+    found: Decision,
+    log: EventLog,
+) -> Decision:
+    """Return the statement at fault in the function that the found statement calls, if there is one.
+
+    Dynamo inlines that function. With the calling function in eager, it is captured by itself.
+    """
+    for _ in range(INNERMOST):
+        frame = _frame_of(found, failure)
+        if frame is None:
+            break
+        base = base.without(sites=[frame.site])
+        try:
+            outcome = asked.ask(base, "what the statement calls, captured by itself")
+            if not failure.same_bug(outcome):
+                break
+            inner = _statement(asked, base, outcome, log)
+        except BudgetUsed:
+            break
+        if inner is None:
+            break
+        found, failure = inner, outcome
+    return found
+
+
+def _frame_of(statement: Decision, failure: Outcome) -> Decision | None:
+    """Return the decision on the frame that a statement belongs to, which was asked before it."""
+    frames = [
+        d for d in failure.decisions if d.unit.startswith(FRAME) and d.ordinal < statement.ordinal
+    ]
+    return frames[-1] if frames else None
 
 
 def _inside_torch(

@@ -77,3 +77,35 @@ def test_the_statement_is_the_users_where_torch_func_calls_the_function(
     assert found is not None
     assert found.unit == "dynamo.line"
     assert found.subject.split("transformed.py:")[1].startswith("10: z = y * len(recent)")
+
+
+CALLED = """
+import torch
+
+class Switch:
+    def __init__(self):
+        self.left, self.right = object(), object()
+        self.current = self.left
+
+    def step(self, x):
+        y = x * 2
+        if self.current is self.left:
+            self.current = self.right
+            return y + 1
+        return y * 10
+
+switch = Switch()
+step = torch.compile(lambda x: switch.step(x), backend="inductor")
+results = [step(torch.tensor(1.0)).item() for _ in range(2)]
+assert results == [3.0, 20.0], results
+"""
+
+
+@pytest.mark.usefixtures("warm")
+def test_the_statement_is_in_the_called_function_whose_capture_is_wrong(tmp_path: Path) -> None:
+    """Dynamo has no guard on the identity of objects that `is` compares (#196173)."""
+    script = tmp_path / "switch.py"
+    script.write_text(CALLED)
+    found = find_line(Job("compiled", str(script), [], str(tmp_path)), EventLog(tmp_path), 500.0)
+    assert found is not None
+    assert found.subject.split("switch.py:")[1].startswith("11: if self.current is self.left:")
