@@ -70,7 +70,7 @@ def _innermost(
     found: Decision,
     log: EventLog,
 ) -> Decision:
-    """Return the statement at fault in the function that the found statement calls, if there is one.
+    """Return the statement at fault in a function that the found one calls, or the found one.
 
     Dynamo inlines that function. With the calling function in eager, it is captured by itself.
     """
