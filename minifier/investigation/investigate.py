@@ -301,10 +301,15 @@ class Investigation(Generic[CandidateType]):
             return
         self.findings.confirmed = verdict.confirmed
         self.findings.branches = []
-        for fault in verdict.faults:
-            others = [f.unit for f in verdict.faults if f.unit != fault.unit]
+        same = verdict.alternatives() if verdict.confirmed else ()
+        for fault in (f for f in verdict.faults if f not in same):
+            alternatives = same if fault is verdict.faults[0] else ()
+            named = {fault.unit, *(f.unit for f in alternatives)}
+            others = [f.unit for f in verdict.faults if f.unit not in named]
             base = self.findings.base.without(off=others)
-            branch = Branch(fault.failure, base, self.findings.found.candidate, fault)
+            branch = Branch(
+                fault.failure, base, self.findings.found.candidate, fault, alternatives=alternatives
+            )
             branch.uncertain = sure.uncertain
             self.findings.branches.append(branch)
             if self.minimising:

@@ -176,7 +176,7 @@ class ScriptSubject:
     def write(self, candidate: WholeScript, toggles: Toggles, outcome: Outcome, path: Path) -> None:
         """Write a repro that runs a copy of the script."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_repro(self.job, outcome, (), path)
+        write_repro(self._job_under(toggles), outcome, (), path)
 
     def reducer(self, candidate: WholeScript, log: EventLog) -> None:
         """Return None: nothing makes a script smaller."""
@@ -195,8 +195,11 @@ class ScriptSubject:
 
     def repros(self, facts: ReproFacts[WholeScript], path: Path) -> Iterator[WrittenRepro]:
         """Write a copy of the script, and a repro that judges how it ends."""
-        write_repro(self.job, facts.failure, facts.culprits, path)
+        write_repro(self._job_under(facts.base), facts.failure, facts.culprits, path)
         yield WrittenRepro(path, "script")
+
+    def _job_under(self, toggles: Toggles) -> Job:
+        return msgspec.structs.replace(self.job, toggles=list(toggles.texts()))
 
     def short_form(self, facts: ReproFacts[WholeScript], path: Path) -> None:
         """Return None: a whole script has no short form."""

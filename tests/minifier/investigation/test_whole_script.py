@@ -99,6 +99,68 @@ def test_a_script_that_has_failed_before_is_run_fewer_times(tmp_path: Path) -> N
     assert len(unchanged) == 2, "the run that lists the units, and the fifth failure"
 
 
+EITHER = """
+import tcdebug
+import torch
+
+seen = []
+
+@tcdebug.gated("first")
+def first(graph):
+    seen.append("first")
+
+@tcdebug.gated("second")
+def second(graph):
+    seen.append("second")
+
+def backend(graph, inputs):
+    first(graph.graph)
+    second(graph.graph)
+    return graph
+
+torch.compile(lambda x: x + 1, backend=backend)(torch.ones(2))
+assert not seen
+"""
+
+
+@pytest.mark.usefixtures("warm")
+def test_a_script_that_each_of_two_units_makes_fail_is_confirmed_with_both_off(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "either.py"
+    script.write_text(EITHER)
+    job = Job("compiled", str(script), [], str(tmp_path))
+    report = investigate_script(job, EventLog(tmp_path), 250.0)
+    assert report.status == "confirmed"
+    (fault,) = report.faults
+    assert [c.unit for c in fault.culprits] == ["user.first"]
+    assert fault.alternatives == ["user.second"]
+    assert fault.passes == "python repro.py --off=user.first --off=user.second"
+
+
+HIDDEN = (
+    EITHER.replace('seen.append("first")', 'raise ValueError("the first")')
+    .replace('seen.append("second")', 'raise TypeError("the second")')
+    .replace("assert not seen", "")
+)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("warm")
+def test_the_repro_of_a_fault_that_another_one_hides_has_the_other_off(tmp_path: Path) -> None:
+    script = tmp_path / "hidden.py"
+    script.write_text(HIDDEN)
+    job = Job("compiled", str(script), [], str(tmp_path))
+    report = investigate_script(job, EventLog(tmp_path), 250.0)
+    assert report.status == "confirmed"
+    assert [fault.culprits[0].unit for fault in report.faults] == ["user.first", "user.second"]
+    assert [fault.fails for fault in report.faults] == ["python repro.py", "python repro_2.py"]
+    assert [fault.passes for fault in report.faults] == [
+        "python repro.py --off=user.first",
+        "python repro_2.py --off=user.second",
+    ]
+
+
 def _runs(folder: Path) -> list[dict[str, Any]]:
     """Return the data of the candidates that ran, rather than had a known answer."""
     lines = [
