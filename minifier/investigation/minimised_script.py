@@ -184,13 +184,7 @@ def _problem(
 def _documented(
     report: Report, fault: ReportedFault, short: Path, result: MinimisedScript
 ) -> Report:
-    notes = [] if result.ended else ["the time ran out before the script was fully minimised"]
-    if result.processes > 1:
-        notes.append("the small script fails in the second of two processes with the same caches")
-    if not result.alone:
-        notes.append("the small script needs the folder of the script; only this file was changed")
-    if result.args:
-        notes.append(f"the small script needs the arguments {' '.join(result.args)}")
+    notes = needs(result)
     small = ReportedScript(
         str(short), result.lines_before, result.lines_after, result.runs, result.seconds,
         result.cpu_seconds,
@@ -200,3 +194,18 @@ def _documented(
         report, faults=[fault], script=small, notes=[*report.notes, *notes],
         reruns=report.reruns + result.runs,
     )  # fmt: skip
+
+
+def needs(result: MinimisedScript) -> list[str]:
+    """Return notes on what the minimised script needs, and whether it could be smaller."""
+    notes = [] if result.ended else ["the time ran out before the script was fully minimised"]
+    need = "needs" if result.ended else "may need"
+    if result.processes > 1:
+        notes.append("the small script fails in the second of two processes with the same caches")
+    if not result.alone:
+        notes.append(
+            f"the small script {need} the folder of the script; only this file was changed"
+        )
+    if result.args:
+        notes.append(f"the small script {need} the arguments {' '.join(result.args)}")
+    return notes

@@ -23,6 +23,7 @@ from tcdebug.minifier.investigation.minimised_script import (
     MinimisedScript,
     MinimisingTask,
     minimising_task,
+    needs,
     reason_not_minimised,
     with_minimised_script,
 )
@@ -340,3 +341,16 @@ def test_the_report_says_why_a_program_or_a_search_without_time_is_not_minimised
     assert reason_not_minimised(job, report, 0.0, program=False) == "no time was left"
     of_a_graph = msgspec.structs.replace(report, graph=0)
     assert reason_not_minimised(job, of_a_graph, 60.0, program=True) == ""
+
+
+def test_what_a_script_needs_is_stated_only_if_the_search_for_less_has_ended() -> None:
+    small = MinimisedScript("import torch\n", ["3"])
+    assert needs(small) == [
+        "the small script needs the folder of the script; only this file was changed",
+        "the small script needs the arguments 3",
+    ]
+    assert needs(msgspec.structs.replace(small, ended=False)) == [
+        "the time ran out before the script was fully minimised",
+        "the small script may need the folder of the script; only this file was changed",
+        "the small script may need the arguments 3",
+    ]
