@@ -8,6 +8,7 @@ from typing import Any
 from tcdebug.compiler.events.log import decoded
 from tcdebug.compiler.events.search_events import CodeLoaded, ProgramTraced
 from tcdebug.minifier.cases.layer_names import SCRIPT
+from tcdebug.minifier.cases.user_frames import last_exception
 from tcdebug.minifier.investigation.report import Report, ReportedFailure
 
 TOGETHER = (
@@ -16,6 +17,12 @@ TOGETHER = (
 )
 """How two scripts are bisected in one process."""
 
+OF_A_COMPILE = ("torch._dynamo.exc.", "torch._inductor.exc.")
+COMPILED_BY_TORCH = (
+    "torch compiles operators such as cond, scan and while_loop itself, without torch.compile in "
+    "the script, and this compile raises"
+)
+
 
 def eager_report(run_dir: Path, output: Path, how: str) -> Report:
     """Report a script whose run in eager failed; `output` is the output of that run.
@@ -23,9 +30,12 @@ def eager_report(run_dir: Path, output: Path, how: str) -> Report:
     If the script loaded code that was compiled before, or recorded a function with a tracer, that
     code ran in eager too. It may be at fault, so the report then makes no claim about eager.
     """
-    lines = [line for line in output.read_text(errors="replace").splitlines() if line.strip()]
-    failure = ReportedFailure("exception", "eager", "script", lines[-1] if lines else "")
+    text = output.read_text(errors="replace")
+    message = last_exception(text) or text.strip().rpartition("\n")[2]
+    failure = ReportedFailure("exception", "eager", "script", message)
     notes = [f"{how}; its output is in {output}"]
+    if message.startswith(OF_A_COMPILE):
+        notes.insert(0, COMPILED_BY_TORCH)
     if what := _compiled_without_layers(run_dir):
         return Report("unconfirmed", failure, run_dir=str(run_dir), notes=[what, *notes])
     return Report("fails_in_eager", failure, layer=SCRIPT, run_dir=str(run_dir), notes=notes)

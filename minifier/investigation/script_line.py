@@ -73,9 +73,11 @@ def _innermost(
     """Return the statement at fault in a function that the found one calls, or the found one.
 
     Dynamo inlines that function. With the calling function in eager, it is captured by itself.
+    Statements of torch are passed through, such as those of Sequential.
     """
+    reached = found
     for _ in range(INNERMOST):
-        frame = _frame_of(found, failure)
+        frame = _frame_of(reached, failure)
         if frame is None:
             break
         base = base.without(sites=[frame.site])
@@ -88,7 +90,9 @@ def _innermost(
             break
         if inner is None:
             break
-        found, failure = inner, outcome
+        reached, failure = inner, outcome
+        if not _is_of_torch(inner.subject):
+            found = inner
     return found
 
 
@@ -125,5 +129,5 @@ def _inside_torch(
 
 
 def _is_of_torch(place: str) -> bool:
-    """Return whether a place, FILE:N, is in a file of torch."""
+    """Return whether a place, which begins with FILE:N, is in a file of torch."""
     return os.path.abspath(place).startswith(folders_of_torch())

@@ -23,8 +23,8 @@ pass that compiled autograd compiles."""
 
 FORWARDS = patching.__file__
 """The file whose frames are between a replacement and its caller."""
-REPLACEMENTS = ("optimize", "first_call")
-"""The names of functions that replace `optimize`."""
+REPLACEMENTS = ("optimize", "compile_leniently", "first_call")
+"""The names of functions that replace `optimize` and `torch.compile`."""
 
 
 def called_by_user(frame: FrameType | None) -> bool:

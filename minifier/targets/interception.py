@@ -62,7 +62,7 @@ def settings_ignored(log: EventLog) -> AbstractContextManager[None]:
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def compiled(model: Any = None, **given: Any) -> Any:
+        def compile_leniently(model: Any = None, **given: Any) -> Any:
             try:
                 return original(model, **given)
             except Exception as refusal:
@@ -75,7 +75,7 @@ def settings_ignored(log: EventLog) -> AbstractContextManager[None]:
                 except Exception:  # the settings are not at fault
                     raise refusal from None
 
-        return compiled
+        return compile_leniently
 
     return patched(COMPILE, make, log)
 

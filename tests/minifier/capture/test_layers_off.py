@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch._dynamo.exc import UncapturedHigherOrderOpError
 from torch._functorch import config as functorch_config
+from torch._higher_order_ops.while_loop import while_loop
 from torch._inductor import config as inductor_config
 
 from tcdebug.compiler.events.log import EventLog
@@ -56,6 +58,14 @@ def test_settings_that_torch_compile_refuses_belong_to_the_backend(layer: str) -
 def test_without_dynamo_nothing_is_captured() -> None:
     with off("layer.dynamo"):
         assert torch.compile(is_captured, backend=never)(torch.zeros(1)).item() == 0.0
+
+
+@pytest.mark.parametrize("layer", ["layer.dynamo", "layer.autograd", "layer.backend"])
+def test_what_torch_compiles_for_its_own_purposes_fails_without_a_layer_too(layer: str) -> None:
+    """Torch compiles while_loop itself, and then rejects a result that is an input (#191582)."""
+    more, x = torch.tensor(True), torch.ones(2)
+    with off(layer), pytest.raises(UncapturedHigherOrderOpError, match="while_loop"):
+        while_loop(lambda more, x: more, lambda more, x: (x.sum() < 8, x * 2), (more, x))
 
 
 def test_without_its_wrapper_torch_compile_returns_what_it_is_given() -> None:

@@ -36,3 +36,26 @@ def test_nothing_is_claimed_about_a_script_that_records_a_function_with_a_tracer
     report = eager_report(tmp_path, output, "it raised")
     assert (report.status, report.layer, report.culprits) == ("unconfirmed", "", [])
     assert report.notes[0].startswith("it calls torch.jit.trace. ")
+
+
+RAISED_IN_COND = """Traceback (most recent call last):
+  File "script.py", line 3, in <module>
+    torch.cond(x.sum() > 0, lambda: x, lambda: x * 2)
+torch._dynamo.exc.UncapturedHigherOrderOpError: it works only if captured. Got graph break/error:
+
+Encountered aliasing during higher order op tracing
+
+Set TORCHDYNAMO_VERBOSE=1 for the internal stack trace
+"""
+
+
+def test_an_operator_that_torch_compiles_itself_is_what_fails_in_eager(tmp_path: Path) -> None:
+    output = tmp_path / "eager.log"
+    output.write_text(RAISED_IN_COND)
+    report = eager_report(tmp_path, output, "it raised")
+    assert report.failure is not None
+    assert report.failure.message == (
+        "torch._dynamo.exc.UncapturedHigherOrderOpError: it works only if captured. "
+        "Got graph break/error:"
+    )
+    assert report.notes[0].startswith("torch compiles operators such as cond, scan and while_loop")

@@ -109,3 +109,23 @@ def test_the_statement_is_in_the_called_function_whose_capture_is_wrong(tmp_path
     found = find_line(Job("compiled", str(script), [], str(tmp_path)), EventLog(tmp_path), 500.0)
     assert found is not None
     assert found.subject.split("switch.py:")[1].startswith("11: if self.current is self.left:")
+
+
+IN_MODULES = (
+    CALLED.replace("class Switch:", "class Switch(torch.nn.Module):")
+    .replace("    def __init__(self):\n", "    def __init__(self):\n        super().__init__()\n")
+    .replace("def step", "def forward")
+    .replace(
+        "switch = Switch()\nstep = torch.compile(lambda x: switch.step(x), ",
+        "step = torch.compile(torch.nn.Sequential(torch.nn.Identity(), Switch()), ",
+    )
+)
+
+
+@pytest.mark.usefixtures("warm")
+def test_the_statement_is_in_the_users_module_that_a_module_of_torch_calls(tmp_path: Path) -> None:
+    script = tmp_path / "modules.py"
+    script.write_text(IN_MODULES)
+    found = find_line(Job("compiled", str(script), [], str(tmp_path)), EventLog(tmp_path), 500.0)
+    assert found is not None
+    assert found.subject.split("modules.py:")[1].startswith("12: if self.current is self.left:")
