@@ -22,6 +22,7 @@ import torch.utils.checkpoint
 from torch import fx
 
 from tcdebug.minifier.cases.case import Case, attributes, copy_graph
+from tcdebug.minifier.cases.operators import scan
 from tcdebug.minifier.cases.operators.attention import is_captured_again, reading_its_tensors
 
 CLEANUP = re.compile(r";  [\w. =]+ = None$")
@@ -29,8 +30,6 @@ PRIVATE = re.compile(r"torch\._C\._nn\.(\w+)")
 DOTTED = re.compile(r"\btorch(?:\.\w+)+")
 RESERVED = ("torch", "data", "stored", "wide", "memory", "inf", "nan", "device", "Graph")
 """Names that a repro script itself uses."""
-SCAN = torch.ops.higher_order.scan
-"""Its step must be a module that fx has traced; Dynamo rejects others."""
 NOISE = ("self", "modules", "parameters", "buffers", "L", "G", "l", "g", "fn", "closure")
 
 
@@ -107,7 +106,8 @@ class _Writer:
         """
         graph = _writable(module)
         regions = _regions_restored(graph)
-        traced = {str(n.args[0].target) for n in graph.nodes if n.target is SCAN}
+        # Dynamo accepts as a step only a module that fx has traced
+        traced = {str(n.args[0].target) for n in graph.nodes if n.target is scan.SCAN}
         functions = _functions_restored(module, graph)
         setting: list[str] = []
         for target, value in attributes(module, graph).items():
@@ -182,6 +182,14 @@ class _Writer:
             reading_its_tensors(line) if attention and line.strip().startswith(attention) else line
             for line in lines
         ]
+        for node in filter(scan.reads_numbers, graph.nodes):
+            lines = [
+                scan.reading_its_numbers(line, node)
+                if line.strip().startswith(f"{node.name} = ")
+                else line
+                for line in lines
+            ]
+            self.names.update(scan.NAMES)
         lines = [PRIVATE.sub(_public, line.replace(" -> tuple", "")) for line in lines]
         start = next(k for k, line in enumerate(lines) if line.startswith("def forward"))
         body = [line for line in lines[start:] if line.strip() and not _alias(line)]

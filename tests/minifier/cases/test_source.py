@@ -347,6 +347,24 @@ def test_flex_attention_whose_functions_read_tensors_is_captured_again(masked: b
     assert source.text.count("lambda *at: ") == 1 + masked
 
 
+def test_a_scan_whose_step_reads_sizes_is_captured_again() -> None:
+    """With dynamic sizes, the sizes that the step reads are arguments of the operator."""
+
+    def function(init: torch.Tensor, xs: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        def step(carry: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            total = carry * weight + x / init.shape[0]
+            return total, total.clone()
+
+        return torch._higher_order_ops.scan(step, init, xs, dim=0)[1]
+
+    source = check(
+        function, torch.ones(4), torch.ones(3, 4), torch.ones(4, requires_grad=True), dynamic=True
+    )
+    assert "combine_fn(*at[:-2], " in source.text
+    assert ", at[-2], at[-1])" in source.text
+    assert "from functools import partial" in source.imports
+
+
 @pytest.mark.filterwarnings("ignore:flex_attention called without")
 def test_tensors_with_gradients_that_attention_reads_stay_arguments() -> None:
     """In eager, no gradient reaches a tensor that a score function reads."""
