@@ -23,7 +23,7 @@ from torch import fx
 
 from tcdebug.minifier.cases.case import Case, attributes, copy_graph
 from tcdebug.minifier.cases.operators import scan
-from tcdebug.minifier.cases.operators.attention import is_captured_again, reading_its_tensors
+from tcdebug.minifier.cases.operators.attention import is_captured_again, reading_its_values
 
 CLEANUP = re.compile(r";  [\w. =]+ = None$")
 PRIVATE = re.compile(r"torch\._C\._nn\.(\w+)")
@@ -179,7 +179,7 @@ class _Writer:
         lines = [CLEANUP.sub("", line) for line in code.src.splitlines()]
         attention = tuple(f"{n.name} = " for n in graph.nodes if is_captured_again(n))
         lines = [
-            reading_its_tensors(line) if attention and line.strip().startswith(attention) else line
+            reading_its_values(line) if attention and line.strip().startswith(attention) else line
             for line in lines
         ]
         for node in filter(scan.reads_numbers, graph.nodes):

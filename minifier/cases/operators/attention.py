@@ -1,7 +1,8 @@
 """Writes calls of flex_attention so that Dynamo captures them again.
 
-Dynamo passes tensors that a score or mask function reads as the last two arguments of the operator.
-It accepts no such arguments itself: the functions must read the tensors, as those of the user do.
+Dynamo passes what a score or mask function reads, tensors and dynamic numbers, as the last two
+arguments of the operator. It accepts no such arguments itself: the functions must read the values,
+as those of the user do.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from torch import fx
 
 FLEX = torch.ops.higher_order.flex_attention
 OWN = 7
-"""The arguments of a call that Dynamo captures. It adds two tuples of tensors."""
+"""The arguments of a call that Dynamo captures. It adds two tuples of values."""
+NUMBERS = int | float | torch.SymInt | torch.SymFloat
 SCORE, MASK = 3, 4
 """The arguments with the score function, and with the mask function as the last element."""
 
@@ -28,11 +30,14 @@ def is_captured_again(node: fx.Node) -> bool:
         return False
     read = [element for argument in node.args[OWN:] for element in cast(tuple[Any, ...], argument)]
     values = [n.meta.get("example_value") if isinstance(n, fx.Node) else n for n in read]
-    return all(isinstance(v, torch.Tensor) and not v.requires_grad for v in values)
+    return all(
+        not v.requires_grad if isinstance(v, torch.Tensor) else isinstance(v, NUMBERS)
+        for v in values
+    )
 
 
-def reading_its_tensors(line: str) -> str:
-    """Return the line of a call whose functions read the tensors that were its last arguments."""
+def reading_its_values(line: str) -> str:
+    """Return the line of a call whose functions read the values that were its last arguments."""
     statement = ast.parse(line.strip()).body[0]
     call = next(n for n in ast.walk(statement) if isinstance(n, ast.Call) and len(n.args) > OWN)
     of_score, of_mask = (_elements(argument) for argument in call.args[OWN:])
@@ -49,9 +54,9 @@ def _elements(argument: ast.expr) -> list[ast.expr]:
     return argument.elts
 
 
-def _closed(function: ast.expr, tensors: list[ast.expr]) -> ast.expr:
-    """Return a function of the indices that passes tensors to another one, after its arguments."""
-    if not tensors:
+def _closed(function: ast.expr, values: list[ast.expr]) -> ast.expr:
+    """Return a function of the indices that passes values to another one, after its arguments."""
+    if not values:
         return function
-    text = f"lambda *at: {ast.unparse(function)}(*at, {', '.join(map(ast.unparse, tensors))})"
+    text = f"lambda *at: {ast.unparse(function)}(*at, {', '.join(map(ast.unparse, values))})"
     return ast.parse(text, mode="eval").body

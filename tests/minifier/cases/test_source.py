@@ -347,6 +347,19 @@ def test_flex_attention_whose_functions_read_tensors_is_captured_again(masked: b
     assert source.text.count("lambda *at: ") == 1 + masked
 
 
+@pytest.mark.filterwarnings("ignore:flex_attention called without")
+def test_flex_attention_whose_mask_reads_a_dynamic_number_is_captured_again() -> None:
+    def function(q: torch.Tensor, before: int) -> torch.Tensor:
+        def visible(b: Any, h: Any, i: Any, j: Any) -> Any:
+            return j <= i + before
+
+        mask = create_block_mask(visible, 1, 1, 16, 16, device="cpu")
+        return flex_attention(q, q, q, block_mask=mask)
+
+    source = check(function, torch.randn(1, 2, 16, 16), 3, dynamic=True)
+    assert "lambda *at: mask_fn_0(*at, before)" in source.text
+
+
 def test_a_scan_whose_step_reads_sizes_is_captured_again() -> None:
     """With dynamic sizes, the sizes that the step reads are arguments of the operator."""
 
