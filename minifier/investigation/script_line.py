@@ -34,6 +34,8 @@ def find_line(
 ) -> Decision | None:
     """Return the statement whose capture causes the failure; None if no single one is confirmed.
 
+    A statement of torch is not returned: it says nothing about the script.
+
     The script is rerun with captured code running in eager, and with capture cut off after various
     statements. A run of the script takes `longest` seconds at most.
     """
@@ -49,7 +51,8 @@ def find_line(
         found = _statement(asked, base, failure, log)
     except BudgetUsed:
         return None
-    return found and _innermost(asked, base, failure, found, log)
+    found = found and _innermost(asked, base, failure, found, log)
+    return None if found is None or _is_of_torch(found.subject) else found
 
 
 def _statement(

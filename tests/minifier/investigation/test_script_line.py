@@ -129,3 +129,24 @@ def test_the_statement_is_in_the_users_module_that_a_module_of_torch_calls(tmp_p
     found = find_line(Job("compiled", str(script), [], str(tmp_path)), EventLog(tmp_path), 500.0)
     assert found is not None
     assert found.subject.split("modules.py:")[1].startswith("12: if self.current is self.left:")
+
+
+HOOKED = """
+import torch
+
+net = torch.nn.Sequential(torch.nn.Identity(), torch.nn.ReLU())
+compiled = torch.compile(net)
+before = compiled(torch.ones(1)).item()
+net[0].register_forward_hook(lambda module, args, result: result * 5)
+after = compiled(torch.ones(1)).item()
+assert (before, after) == (1.0, 5.0), (before, after)
+"""
+
+
+@pytest.mark.usefixtures("warm")
+def test_no_statement_is_named_if_only_torchs_own_are_captured(tmp_path: Path) -> None:
+    """Dynamo has no guard on a hook that is added to a compiled module later."""
+    script = tmp_path / "hooked.py"
+    script.write_text(HOOKED)
+    job = Job("compiled", str(script), [], str(tmp_path))
+    assert find_line(job, EventLog(tmp_path), 500.0) is None
