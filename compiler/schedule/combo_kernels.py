@@ -15,8 +15,8 @@ import torch
 
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.arithmetic.index import product
+from tcdebug.compiler.ir.cost import bytes_of
 from tcdebug.compiler.ir.graph import Buffer, Extern, Node, Scatter, written
-from tcdebug.compiler.schedule.cost import bytes_of
 from tcdebug.compiler.schedule.dependencies import Dependencies, between_steps
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 

@@ -14,6 +14,7 @@ from itertools import count
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.arithmetic.index import Axis, Index, product
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
+from tcdebug.compiler.ir.cost import LONGEST_TRANSPOSED_ROW, arithmetic, bytes_of
 from tcdebug.compiler.ir.expr import Load, loads
 from tcdebug.compiler.ir.graph import (
     Buffer,
@@ -30,7 +31,6 @@ from tcdebug.compiler.ir.graph import (
     written,
 )
 from tcdebug.compiler.schedule.align import Loops, align, loops_of
-from tcdebug.compiler.schedule.cost import LONGEST_TRANSPOSED_ROW, arithmetic, bytes_of
 from tcdebug.compiler.schedule.dependencies import Dependencies
 
 LARGEST_KERNEL = 48

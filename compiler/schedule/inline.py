@@ -13,6 +13,7 @@ from dataclasses import replace
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.arithmetic.index import Atom, Index, product, to_index
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
+from tcdebug.compiler.ir.cost import arithmetic, load_count
 from tcdebug.compiler.ir.expr import (
     Expr,
     IndexValue,
@@ -39,7 +40,6 @@ from tcdebug.compiler.ir.graph import (
     written,
 )
 from tcdebug.compiler.ir.linear_parts import linear_parts
-from tcdebug.compiler.schedule.cost import arithmetic, load_count
 
 UNIT = "fuse.inline"
 CHEAP_ARITHMETIC = 4

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from tcdebug.compiler.events.schema import Remark
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.arithmetic.index import Axis, Index
+from tcdebug.compiler.ir.cost import bytes_of
 from tcdebug.compiler.ir.expr import Load
 from tcdebug.compiler.ir.graph import (
     Buffer,
@@ -24,7 +25,6 @@ from tcdebug.compiler.ir.graph import (
     reads,
 )
 from tcdebug.compiler.schedule.align import Loops, align
-from tcdebug.compiler.schedule.cost import bytes_of
 from tcdebug.compiler.schedule.dependencies import Dependencies, between_steps
 from tcdebug.compiler.schedule.fusion import (
     crosses,

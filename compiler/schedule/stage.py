@@ -19,9 +19,9 @@ from tcdebug.compiler.schedule.column_sums import join_columns
 from tcdebug.compiler.schedule.fusion import Fusion, Group
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 from tcdebug.compiler.schedule.memory_order import in_memory_order
-from tcdebug.compiler.schedule.place_by_value import places_by_value
-from tcdebug.compiler.schedule.split import split_reductions
-from tcdebug.compiler.schedule.split_scan import split_scans
+from tcdebug.compiler.schedule.splitting.place_by_value import places_by_value
+from tcdebug.compiler.schedule.splitting.split_reduction import split_reductions
+from tcdebug.compiler.schedule.splitting.split_scan import split_scans
 
 PREFIX = {"cpu": "cpp", "cuda": "triton"}
 """Type of device -> prefix of the names of its kernels. Others use the type of the device."""

@@ -34,6 +34,8 @@ def difference(made: Made, expected: Any, found: Any) -> str:
         sizes = f"{tuple(ours[number].shape)} instead of {tuple(eager[number].shape)}"
         return f"output {number} has size {sizes}"
     exact = in_double(made)
+    if exact is not None and len(exact) != len(eager):  # an input without a gradient in float64
+        exact = None
     for number in wrong:
         if exact is None or not _as_accurate(eager[number], ours[number], exact[number]):
             distance = _distance(eager[number], ours[number])

@@ -13,8 +13,8 @@ from tcdebug.compiler.codegen.kernels.half_values import HALVES
 from tcdebug.compiler.codegen.kernels.sweeps import Segment
 from tcdebug.compiler.ir.arithmetic.index import Axis
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
+from tcdebug.compiler.ir.cost import LONGEST_TRANSPOSED_ROW
 from tcdebug.compiler.ir.expr import Guarded, IndexValue, Load, walk
-from tcdebug.compiler.schedule.cost import LONGEST_TRANSPOSED_ROW
 
 LANES = 64
 """Outer points that column mode processes together."""

@@ -11,13 +11,13 @@ from tcdebug.compiler.codegen.cpp.transposed_loads import BlockedAxis, block_sta
 from tcdebug.compiler.codegen.kernels.flatten import FlatNode
 from tcdebug.compiler.codegen.kernels.sweeps import reads_of
 from tcdebug.compiler.ir.arithmetic.index import to_index
+from tcdebug.compiler.ir.cost import arithmetic
 from tcdebug.compiler.ir.expr import Load
-from tcdebug.compiler.schedule.cost import arithmetic
 
 PIECE = 256
 """The points of a piece of a scan. Its values stay in the first level of the cache."""
 WORTH = 8
-"""The arithmetic per point (see schedule/cost.py) from which separate loops pay."""
+"""The arithmetic per point (see ir/cost.py) from which separate loops pay."""
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from tcdebug.compiler.codegen.cpp.emit import CppEmitter
 from tcdebug.compiler.codegen.cpp.text import index_text, loop
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
 from tcdebug.compiler.ir.arithmetic.index import Atom, Axis, Index, to_index
+from tcdebug.compiler.ir.cost import LONGEST_TRANSPOSED_ROW
 from tcdebug.compiler.ir.expr import Expr, Guarded, Indirect, Load, rewrite
-from tcdebug.compiler.schedule.cost import LONGEST_TRANSPOSED_ROW
 
 ROWS = 16
 """Points of a block along the contiguous axis of the loads: a cache line of floats."""

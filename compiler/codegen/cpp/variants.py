@@ -20,16 +20,16 @@ from tcdebug.compiler.codegen.kernels.half_values import HALVES
 from tcdebug.compiler.codegen.kernels.sweeps import reads_of, segments
 from tcdebug.compiler.ir.arithmetic.index import Axis, Index, product
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
+from tcdebug.compiler.ir.cost import LONGEST_TRANSPOSED_ROW, arithmetic
 from tcdebug.compiler.ir.expr import Load, walk
 from tcdebug.compiler.ir.operations import gives_place
-from tcdebug.compiler.schedule.cost import LONGEST_TRANSPOSED_ROW, arithmetic
 
 SCRATCH = 1 << 13
 """The longest row, in elements, that is kept for a later sweep instead of recomputed."""
 KEPT = 1 << 19
 """The most bytes that are kept for a later sweep across rows: half of a cache's second level."""
 EXPENSIVE = 8
-"""The arithmetic (see schedule/cost.py) from which keeping a value pays."""
+"""The arithmetic (see ir/cost.py) from which keeping a value pays."""
 GATHER = 8.0
 NEAR = 0.25
 ROW_END, STORED_ROW_END = 20.0, 46.0

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, flat_expressions, flat_indices
+from tcdebug.compiler.ir.cost import bytes_of
 from tcdebug.compiler.ir.expr import Load, Parameter
 from tcdebug.compiler.ir.graph import Buffer
-from tcdebug.compiler.schedule.cost import bytes_of
 from tcdebug.compiler.schedule.kernel import Kernel
 
 

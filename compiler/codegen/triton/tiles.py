@@ -14,8 +14,8 @@ from tcdebug.compiler.codegen.kernels.sweeps import segments
 from tcdebug.compiler.codegen.triton.online_softmax import online
 from tcdebug.compiler.ir.arithmetic.index import Axis, Index, product
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate, nearest
+from tcdebug.compiler.ir.cost import itemsize
 from tcdebug.compiler.ir.expr import loads
-from tcdebug.compiler.schedule.cost import itemsize
 
 WARP = 32
 MULTIPROCESSORS = 132

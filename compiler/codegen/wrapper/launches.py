@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 
 from tcdebug.compiler.codegen.kernels.call import KernelCall
+from tcdebug.compiler.ir.cost import bytes_of
 from tcdebug.compiler.ir.graph import Buffer
-from tcdebug.compiler.schedule.cost import bytes_of
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 
 aten = torch.ops.aten

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from tcdebug.compiler.codegen.kernels.call import KernelCall
+from tcdebug.compiler.ir.cost import bytes_of
 from tcdebug.compiler.ir.graph import Buffer, extern_refs, output_refs
-from tcdebug.compiler.schedule.cost import bytes_of
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 
 LITTLE = 1 << 20

@@ -21,9 +21,9 @@ from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import ProductChosen, Remark
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
+from tcdebug.compiler.ir.cost import bytes_of
 from tcdebug.compiler.ir.graph import Buffer, Extern, extern_refs
 from tcdebug.compiler.runtime.cuda.timing import Bench, Measured, Step, Ways
-from tcdebug.compiler.schedule.cost import bytes_of
 from tcdebug.compiler.schedule.kernel import Schedule
 from tcdebug.compiler.schedule.products.matrix_product import NotFused
 from tcdebug.compiler.schedule.products.product_fusion import FusedProduct, ProductFusion, products

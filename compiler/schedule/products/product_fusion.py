@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from tcdebug.compiler.ir.cost import arithmetic, itemsize
 from tcdebug.compiler.ir.expr import loads
 from tcdebug.compiler.ir.graph import (
     Extern,
@@ -25,7 +26,6 @@ from tcdebug.compiler.ir.graph import (
     written,
 )
 from tcdebug.compiler.schedule.align import Loops, align
-from tcdebug.compiler.schedule.cost import arithmetic, itemsize
 from tcdebug.compiler.schedule.dependencies import between_steps
 from tcdebug.compiler.schedule.fusion import LARGEST_KERNEL, legal
 from tcdebug.compiler.schedule.inline import indirect, inlined, plain
@@ -35,7 +35,7 @@ from tcdebug.compiler.schedule.stage import kernel_name, renamed
 
 DEVICES = ("cuda",)
 CHEAP = 4
-"""The most arithmetic (see schedule/cost.py) of an operand that every tile recomputes."""
+"""The most arithmetic (see ir/cost.py) of an operand that every tile recomputes."""
 
 Step = Kernel | Extern
 

@@ -19,10 +19,10 @@ from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.ir import interpreter
 from tcdebug.compiler.ir.arithmetic.index import Axis, product, to_index
+from tcdebug.compiler.ir.cost import arithmetic, bytes_of
 from tcdebug.compiler.ir.graph import Extern, Graph
 from tcdebug.compiler.ir.verifier import InvalidGraph
 from tcdebug.compiler.schedule.align import refine
-from tcdebug.compiler.schedule.cost import arithmetic, bytes_of
 from tcdebug.compiler.schedule.dependencies import Dependencies
 from tcdebug.compiler.schedule.fusion import work_of
 from tcdebug.compiler.schedule.inline import inline_producers

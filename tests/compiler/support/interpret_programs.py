@@ -16,7 +16,8 @@ from torch.utils._pytree import tree_leaves
 
 from tcdebug.compiler.lower.reductions import unfolding
 from tcdebug.compiler.operators.philox import random_bits
-from tcdebug.compiler.schedule import combo_kernels, split, split_scan
+from tcdebug.compiler.schedule import combo_kernels
+from tcdebug.compiler.schedule.splitting import split_reduction, split_scan
 
 INF = float("inf")
 LOOPED = ("codegen.persistent",)
@@ -156,8 +157,7 @@ def combined() -> dict[str, Program]:
 
 def programs() -> dict[str, Program]:
     """Name -> function, inputs, units that are off."""
-    r, whole = torch.randn, torch.arange
-    bits = random_bits()
+    r = torch.randn
     sizes = torch.tensor([1e-40, 1e-30, 1.0, 1e30, 3e38, 0.0])[:, None]
     return {
         "pointwise": (lambda x, y: (x + y).relu() - torch.sigmoid(x), (r(33, 17), r(33, 17)), ()),
@@ -200,6 +200,14 @@ def programs() -> dict[str, Program]:
         "places in loops": (lambda x: x.argmax(-1), (r(3, 5000),), LOOPED),
         "transpose": (lambda x, y: x.t() + y, (r(70, 90), r(90, 70)), ()),
         "cat and pad": (lambda x, y: F.pad(torch.cat([x, y], 1), (1, 2)), (r(5, 6), r(5, 7)), ()),
+    }
+
+
+def further_programs() -> dict[str, Program]:
+    """Programs with indices, random bits, scans, integers and special values."""
+    r, whole = torch.randn, torch.arange
+    bits = random_bits()
+    return {
         "index": (lambda x, i: x[i] * 2, (r(20, 6), torch.tensor([1, -1, 5])), ()),
         "random bits": (
             lambda seed: bits(seed, 2**40 + 3, [5, 70]),
@@ -266,13 +274,14 @@ def difference(program: Program, **options: Any) -> str:
 def main() -> None:
     """A line for each program: its name, and its difference from eager."""
     written = install()
-    for unit in (split, split_scan, combo_kernels, unfolding):  # all are for GPUs
+    for unit in (split_reduction, split_scan, combo_kernels, unfolding):  # all are for GPUs
         unit.DEVICES = ("cpu",)
-    usual = split.PIECE
+    usual = split_reduction.PIECE
     torch.manual_seed(0)
-    for name, program in {**programs(), **combined(), **in_pieces()}.items():
+    every = {**programs(), **further_programs(), **combined(), **in_pieces()}
+    for name, program in every.items():
         written.row = TAKEN.get(name)
-        split.PIECE = IN_PIECES if name.startswith("short pieces") else usual
+        split_reduction.PIECE = IN_PIECES if name.startswith("short pieces") else usual
         wrong = difference(program)
         sys.stdout.write(f"{name}\t{len(written.sources)}\t{wrong}\n")
         written.sources.clear()

@@ -14,7 +14,8 @@ import torch
 from interpreted import install
 from updates import APART, ORDERED, SHARED, STATEMENTS, Layouts, Statement
 
-from tcdebug.compiler.schedule import combo_kernels, split
+from tcdebug.compiler.schedule import combo_kernels
+from tcdebug.compiler.schedule.splitting import split_reduction
 
 OFF: tuple[tuple[str, ...], ...] = (
     (), ("fuse.inline",), ("fuse.vertical",), ("codegen.persistent",),
@@ -59,7 +60,7 @@ def main() -> None:
     """A line for each sequence of updates: what it is, its barriers, and its difference."""
     count, seed = (*map(int, sys.argv[1:]), *(COUNT, 0)[len(sys.argv) - 1 :])
     written = install()
-    split.DEVICES = combo_kernels.DEVICES = ("cpu",)  # both are for GPUs
+    split_reduction.DEVICES = combo_kernels.DEVICES = ("cpu",)  # both are for GPUs
     drawn = random.Random(seed)  # the same sequences in every run
     cases = [(name, layouts[name], of) for layouts, of in KINDS for name in layouts]
     for number in range(count):

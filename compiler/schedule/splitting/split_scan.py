@@ -17,7 +17,7 @@ from tcdebug.compiler.ir.build import call, constant, index_value
 from tcdebug.compiler.ir.expr import Expr, Guarded, Load
 from tcdebug.compiler.ir.graph import Buffer, Graph, Node, Pointwise, Scan, contiguous_strides
 from tcdebug.compiler.ir.operations import SCANS, neutral
-from tcdebug.compiler.schedule.split import DEVICES, FEWEST, count_of_pieces
+from tcdebug.compiler.schedule.splitting.split_reduction import DEVICES, FEWEST, count_of_pieces
 
 UNIT = "fuse.split_scan"
 COMBINE = {"cumsum": "add", "cumprod": "mul"}

@@ -20,6 +20,7 @@ from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.arithmetic.index import Atom, Axis, Index, product, to_index
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate, nearest, stride
 from tcdebug.compiler.ir.build import call, constant, index_value
+from tcdebug.compiler.ir.cost import itemsize
 from tcdebug.compiler.ir.expr import Guarded, Load, loads
 from tcdebug.compiler.ir.graph import (
     Buffer,
@@ -31,7 +32,6 @@ from tcdebug.compiler.ir.graph import (
     contiguous_strides,
 )
 from tcdebug.compiler.ir.operations import neutral
-from tcdebug.compiler.schedule.cost import itemsize
 
 UNIT = "fuse.split_reduction"
 DEVICES = ("cuda",)

@@ -1,0 +1,1 @@
+"""Divides reductions and scans of few long rows, before nodes are fused."""
