@@ -24,7 +24,8 @@ from tcdebug.minifier.cases.layer_names import (
 CLOSED = (
     *(f"partition.{name}" for name in ("cse", "min_cut", "recompute")),
     *(f"fuse.{name}" for name in ("inline", "vertical", "reduction", "horizontal", "combo")),
-    *(f"fuse.{name}" for name in ("place_by_value", "split_reduction", "prologue", "epilogue")),
+    *(f"fuse.{name}" for name in ("place_by_value", "prologue", "epilogue")),
+    *(f"fuse.{name}" for name in ("split_reduction", "split_scan")),
     "fuse.column_sums",
     *UNITS,
     *(f"codegen.{name}" for name in ("autotune", "block_pointer", "block_size", "combo_kernel")),

@@ -24,7 +24,11 @@ from tcdebug.compiler.ir.build import call, constant, index_value
 from tcdebug.compiler.ir.expr import Call, Expr, Guarded, Indirect, Load, indices, walk
 from tcdebug.compiler.ir.graph import Buffer, Graph, Node, Reduction
 from tcdebug.compiler.ir.operations import FLOATS, INTEGERS
-from tcdebug.compiler.schedule.splitting.split_reduction import count_of_pieces, reads_across
+from tcdebug.compiler.schedule.splitting.split_reduction import (
+    DEVICES,
+    count_of_pieces,
+    reads_across,
+)
 
 UNIT = "fuse.place_by_value"
 EXTREMES = {"argmax": "max", "argmin": "min"}
@@ -81,7 +85,7 @@ def _pays(node: Reduction, buffers: Mapping[str, Buffer]) -> bool:
     device = node.out.device.type
     if device != "cpu":
         read = all(e.name in EXACT for e in walk(node.body) if isinstance(e, Call))
-        return read and count_of_pieces(node, buffers) >= PIECES
+        return device in DEVICES and read and count_of_pieces(node, buffers) >= PIECES
     if reads_across(node, buffers) or estimate(product(a.size for a in node.reduced)) < SHORT:
         return False
     return not any(isinstance(e, Guarded) or _indirect(e) for e in walk(node.body))
