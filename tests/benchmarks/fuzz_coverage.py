@@ -21,14 +21,11 @@ from types import CodeType
 from typing import Any
 
 import torch
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from fuzz_python_throughput import drawn
 
 from tcdebug.fuzz.hunt import independent_draws
-from tcdebug.fuzz.job import APART, ROUND
+from tcdebug.fuzz.job import APART
 from tcdebug.fuzz.python.oracle import judge_python
-from tcdebug.strategies.python.python_program import PythonProgram
-from tcdebug.strategies.python.python_programs import python_programs
-from tcdebug.strategies.python.ways import DRAWN, OF_BACKEND
 
 RECORDED = tuple(
     str(Path(torch.__file__).parent / name) + os.sep
@@ -64,23 +61,6 @@ class LineRecorder:
         return self._monitoring.DISABLE
 
 
-def drawn(backend: str, start: int) -> list[PythonProgram]:
-    """The programs of a round."""
-    made: list[PythonProgram] = []
-
-    @settings(
-        max_examples=ROUND, database=None, deadline=None, phases=(Phase.generate,),
-        suppress_health_check=list(HealthCheck), backend=independent_draws(),
-    )  # fmt: skip
-    @seed(start)
-    @given(python_programs(OF_BACKEND.get(backend, DRAWN)))
-    def collect(program: PythonProgram) -> None:
-        made.append(program)
-
-    collect()
-    return made
-
-
 def hunt(backend: str, seconds: float, start: int) -> None:
     """Judge programs for some CPU-seconds, and print the lines reached at regular marks."""
     folder, recorder = Path(tempfile.mkdtemp()), LineRecorder()
@@ -89,7 +69,7 @@ def hunt(backend: str, seconds: float, start: int) -> None:
     recorder.start()
     began = time.process_time()
     while marks:
-        for program in drawn(backend, start):
+        for program in drawn(backend, start, independent_draws()):
             judge_python(program, backend, lambda phase: None, folder)
             programs += 1
             features |= {*program.ops}
@@ -105,7 +85,9 @@ def hunt(backend: str, seconds: float, start: int) -> None:
 def cost(backend: str) -> None:
     """Print the CPU-seconds of judging 50 programs with and without recording, alternating."""
     folder = Path(tempfile.mkdtemp())
-    programs = [*drawn(backend, 1), *drawn(backend, 2)]
+    programs = [
+        program for start in (1, 2) for program in drawn(backend, start, independent_draws())
+    ]
     for repeat in range(3):
         for recorded in (False, True):
             recorder = LineRecorder()
@@ -130,7 +112,12 @@ def main() -> None:
     arguments = sys.argv[1:]
     measures_cost = arguments[:1] == ["cost"]
     backend, *rest = (arguments[1:] if measures_cost else arguments) or ["aot_eager"]
-    judge_python(drawn(backend, 0)[0], backend, lambda phase: None, Path(tempfile.mkdtemp()))
+    judge_python(
+        drawn(backend, 0, independent_draws())[0],
+        backend,
+        lambda phase: None,
+        Path(tempfile.mkdtemp()),
+    )
     importlib.import_module("torch._inductor.compile_fx")  # some programs import it, which takes
     importlib.import_module("torch._inductor.lowering")  # long and runs thousands of lines
     if measures_cost:

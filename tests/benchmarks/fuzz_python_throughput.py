@@ -24,13 +24,13 @@ from tcdebug.strategies.python.python_programs import python_programs
 from tcdebug.strategies.python.ways import DRAWN, OF_BACKEND
 
 
-def drawn(backend: str, start: int) -> list[PythonProgram]:
-    """The programs of a seed."""
+def drawn(backend: str, start: int, draws: str = "hypothesis") -> list[PythonProgram]:
+    """The programs of a seed. `draws` names the backend of Hypothesis that draws them."""
     made: list[PythonProgram] = []
 
     @settings(
         max_examples=ROUND, database=None, deadline=None, phases=(Phase.generate,),
-        suppress_health_check=list(HealthCheck),
+        suppress_health_check=list(HealthCheck), backend=draws,
     )  # fmt: skip
     @seed(start)
     @given(python_programs(OF_BACKEND.get(backend, DRAWN)))

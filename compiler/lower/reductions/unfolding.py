@@ -8,13 +8,15 @@ from itertools import product as combinations
 
 import torch
 
-from tcdebug.compiler.ir.arithmetic.index import ZERO, Index
-from tcdebug.compiler.ir.build import all_of, call, cast, compute_dtype, constant, index_value
+from tcdebug.compiler.ir.arithmetic.index import ZERO, Index, to_index
+from tcdebug.compiler.ir.build import all_of, call, cast, compute_dtype, constant
 from tcdebug.compiler.ir.expr import Expr
 from tcdebug.compiler.lower.interface.site import Lowering, Site
 from tcdebug.compiler.lower.interface.tensor import NotLowered, Point, Tensor
 from tcdebug.compiler.lower.reductions.windows import (
     DimensionWindows,
+    at_least,
+    below,
     check_few,
     clamped,
     spans_of,
@@ -71,8 +73,7 @@ def im2col(
         for span, window, step in zip(spans, windows, steps, strict=True):
             at = window * span.stride - span.padding + step * span.dilation
             if padded:
-                conditions.append(call("ge", index_value(at), index_value(ZERO)))
-                conditions.append(call("lt", index_value(at), index_value(span.size)))
+                conditions += [at_least(at, ZERO), below(at, span.size)]
             place.append(clamped(at, span.size, before=padded, behind=padded))
         value = x.at((*batch, row // (kernel[0] * kernel[1]), *place))
         if not padded:
@@ -112,7 +113,7 @@ def col2im(
                     span.window_at(place, back), span.windows, before=True, behind=True
                 )
                 step = (place + span.padding) % span.stride + back * span.stride
-                step = clamped(step, ZERO + span.kernel, before=False, behind=True)
+                step = clamped(step, to_index(span.kernel), before=False, behind=True)
                 row, column = row * span.kernel + step, column * span.windows + window
             value = x.at((*batch, row, column), compute)
             shares.append(call("where", all_of(conditions), value, zero))

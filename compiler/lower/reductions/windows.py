@@ -54,11 +54,11 @@ class DimensionWindows:
     def holds(self, place: Index, back: int) -> list[Expr]:
         """Return the conditions under which that window exists and contains the position."""
         window = self.window_at(place, back)
-        conditions = [] if is_nonnegative(window) else [_at_least(window, ZERO)]
-        conditions.append(_below(window, self.windows))
+        conditions = [] if is_nonnegative(window) else [at_least(window, ZERO)]
+        conditions.append(below(window, self.windows))
         if self.kernel < (back + 1) * self.stride:
             step = (place + self.padding) % self.stride + back * self.stride
-            conditions.append(_below(step, to_index(self.kernel)))
+            conditions.append(below(step, to_index(self.kernel)))
         return conditions
 
     def length(self, window: Index, *, padded: bool) -> Index:
@@ -68,11 +68,13 @@ class DimensionWindows:
         return end - (start if padded else extremum("max", start, ZERO))
 
 
-def _below(place: Index, end: Index) -> Expr:
+def below(place: Index, end: Index) -> Expr:
+    """Return the condition that a position is before an end."""
     return call("lt", index_value(place), index_value(end))
 
 
-def _at_least(place: Index, start: Index) -> Expr:
+def at_least(place: Index, start: Index) -> Expr:
+    """Return the condition that a position is not before a start."""
     return call("ge", index_value(place), index_value(start))
 
 
@@ -139,8 +141,8 @@ def window_of(
         for span, window, step in zip(spans, windows, steps, strict=True):
             at = span.place(window, step)
             before, behind = span.may_miss(step)
-            conditions += [_at_least(at, ZERO)] if before else []
-            conditions += [_below(at, span.size)] if behind else []
+            conditions += [at_least(at, ZERO)] if before else []
+            conditions += [below(at, span.size)] if behind else []
             place.append(clamped(at, span.size, before=before, behind=behind))
         value = x.at((*outer, *place), other.dtype)
         if conditions and not repeats:

@@ -27,6 +27,7 @@ from tcdebug.compiler.ir.operations import FLOATS, INTEGERS
 from tcdebug.compiler.schedule.splitting.split_reduction import (
     DEVICES,
     count_of_pieces,
+    fresh,
     reads_across,
 )
 
@@ -57,11 +58,7 @@ def places_by_value(graph: Graph, gate: Gate) -> Graph:
         kind = EXTREMES[node.kind]
         known = extremes.get(_key(node, kind))
         if known is None or known.name not in {n.name for n in nodes}:
-            name = f"{node.name}_{kind}"
-            while name in names:
-                name += "_"
-            names.add(name)
-            known = _extreme(node, kind, name)
+            known = _extreme(node, kind, fresh(f"{node.name}_{kind}", names))
             nodes.append(known)
         nodes.append(_place(node, known))
     return replace(graph, nodes=tuple(nodes))
@@ -82,11 +79,11 @@ def _key(node: Reduction, kind: str) -> tuple[str, ...]:
 def _pays(node: Reduction, buffers: Mapping[str, Buffer]) -> bool:
     if node.kind not in EXTREMES or node.body.dtype not in (*FLOATS, *INTEGERS):
         return False
-    device = node.out.device.type
+    device, across = node.out.device.type, reads_across(node, buffers)
     if device != "cpu":
         read = all(e.name in EXACT for e in walk(node.body) if isinstance(e, Call))
-        return device in DEVICES and read and count_of_pieces(node, buffers) >= PIECES
-    if reads_across(node, buffers) or estimate(product(a.size for a in node.reduced)) < SHORT:
+        return device in DEVICES and read and count_of_pieces(node, across=across) >= PIECES
+    if across or estimate(product(a.size for a in node.reduced)) < SHORT:
         return False
     return not any(isinstance(e, Guarded) or _indirect(e) for e in walk(node.body))
 

@@ -21,7 +21,7 @@ from tcdebug.compiler.ir.arithmetic.index import Atom, Axis, Index, product, to_
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate, nearest, stride
 from tcdebug.compiler.ir.build import call, constant, index_value
 from tcdebug.compiler.ir.cost import itemsize
-from tcdebug.compiler.ir.expr import Guarded, Load, loads
+from tcdebug.compiler.ir.expr import Expr, Guarded, Load, loads
 from tcdebug.compiler.ir.graph import (
     Buffer,
     Graph,
@@ -31,7 +31,7 @@ from tcdebug.compiler.ir.graph import (
     Scan,
     contiguous_strides,
 )
-from tcdebug.compiler.ir.operations import neutral
+from tcdebug.compiler.ir.operations import SCANS, neutral
 
 UNIT = "fuse.split_reduction"
 DEVICES = ("cuda",)
@@ -50,12 +50,14 @@ COLUMN_BYTES = 128
 class Pieces:
     """How the elements of a reduction are divided.
 
-    Each point of the axes in `whole` is in another piece, and `cut` is divided in `count`.
+    Each point of the axes in `whole` is in another piece, and `cut` is divided in `count`. The
+    pieces take its elements in `turns`, or neighbours.
     """
 
     whole: tuple[Axis, ...]
     cut: Axis | None = None
     count: int = 1
+    turns: bool = False
 
 
 def split_reductions(graph: Graph, gate: Gate) -> Graph:
@@ -74,18 +76,23 @@ def split_reductions(graph: Graph, gate: Gate) -> Graph:
                 summed[node.name] = length
             continue
         assert isinstance(node, Reduction)
-        name = f"{node.name}_piece"
-        while name in taken:
-            name += "_"
-        taken.add(name)
+        name = fresh(f"{node.name}_piece", taken)
         if rows := _rows_of_operands(node, summed):
             first, last = _split_by_rows(node, rows, name)
             buffers[name] = first.out
             nodes.append(first)
             left.append(last)  # it may have many rows to combine
         else:
-            nodes += _split(node, found, name, turns=_few_columns(node, buffers))
+            nodes += _split(node, found, name)
     return replace(graph, nodes=tuple(nodes))
+
+
+def fresh(name: str, taken: set[str]) -> str:
+    """Return a name that is not taken yet, and take it."""
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
 
 
 def pieces(node: Reduction, buffers: Mapping[str, Buffer]) -> Pieces | None:
@@ -93,17 +100,19 @@ def pieces(node: Reduction, buffers: Mapping[str, Buffer]) -> Pieces | None:
     if node.out.device.type not in DEVICES or node.kind not in KINDS:
         return None
     across = reads_across(node, buffers)
-    wanted = count_of_pieces(node, buffers)
+    wanted = count_of_pieces(node, across=across)
     if wanted < FEWEST:
         return None
     return _one_axis(node, wanted) if across else _neighbours(node, buffers, wanted)
 
 
-def count_of_pieces(node: Reduction | Scan, buffers: Mapping[str, Buffer]) -> int:
-    """Return how many pieces of each row keep a GPU busy; 0 if rows have few elements."""
+def count_of_pieces(node: Reduction | Scan, *, across: bool) -> int:
+    """Return how many pieces of each row keep a GPU busy; 0 if rows have few elements.
+
+    `across` is what `reads_across` returns.
+    """
     rows = estimate(product(a.size for a in node.axes))
     inner = estimate(product(a.size for a in node.reduced))
-    across = reads_across(node, buffers)
     if rows == 0 or inner == 0 or (rows >= PROGRAMS * 8 and not across):
         return 0
     together = min(COLUMN_BYTES // itemsize(_source(node)), rows) if across else 1
@@ -113,7 +122,13 @@ def count_of_pieces(node: Reduction | Scan, buffers: Mapping[str, Buffer]) -> in
 
 
 def _one_axis(node: Reduction, wanted: int) -> Pieces | None:
-    """Divide one axis, without a remainder if possible."""
+    """Divide one axis, without a remainder if possible.
+
+    If the elements of all results at one place are few neighbours in memory, pieces take such
+    places in turns, so that programs of several pieces read neighbours, too.
+    """
+    row_bytes = estimate(product(a.size for a in node.axes)) * itemsize(_source(node))
+    turns = row_bytes < COLUMN_BYTES
     exact = [
         (abs(n - wanted), -estimate(a.size), n, a)
         for a in node.reduced
@@ -121,10 +136,10 @@ def _one_axis(node: Reduction, wanted: int) -> Pieces | None:
     ]
     if exact:
         *_, count, cut = min(exact, key=lambda found: found[:3])
-        return Pieces((), cut, count)
+        return Pieces((), cut, count, turns)
     longest = max(node.reduced, key=lambda a: estimate(a.size))
     count = min(wanted, estimate(longest.size) // 2)
-    return Pieces((), longest, count) if count >= 2 else None
+    return Pieces((), longest, count, turns) if count >= 2 else None
 
 
 def _neighbours(node: Reduction, buffers: Mapping[str, Buffer], wanted: int) -> Pieces:
@@ -158,15 +173,6 @@ def reads_across(node: Reduction | Scan, buffers: Mapping[str, Buffer]) -> bool:
     return sum(a in node.axes for a in along) > sum(a in node.reduced for a in along)
 
 
-def _few_columns(node: Reduction, buffers: Mapping[str, Buffer]) -> bool:
-    """Return whether the elements of all results at one place are few neighbours in memory.
-
-    If pieces take such places in turns, programs of several pieces read neighbours, too.
-    """
-    bytes_of_row = estimate(product(a.size for a in node.axes)) * itemsize(_source(node))
-    return bytes_of_row < COLUMN_BYTES and reads_across(node, buffers)
-
-
 def _divisors(size: int | None, wanted: int) -> list[int]:
     """Return the divisors of a size from half to twice the wanted number of pieces."""
     if size is None:
@@ -174,44 +180,49 @@ def _divisors(size: int | None, wanted: int) -> list[int]:
     return [n for n in range(max(2, wanted // 2), wanted * 2 + 1) if size % n == 0]
 
 
-def _split(node: Reduction, by: Pieces, name: str, *, turns: bool) -> tuple[Reduction, Reduction]:
-    """Return the reduction of each piece, and the reduction of their results.
-
-    `turns` gives the elements of the axis to the pieces in turns. Otherwise they are neighbours.
-    """
-    first = node
+def _split(node: Reduction, by: Pieces, name: str) -> tuple[Reduction, Reduction]:
+    """Return the reduction of each piece, and the reduction of their results."""
+    body, inner = node.body, tuple(a for a in node.reduced if a not in by.whole)
     numbers, again = by.whole, by.whole
     if by.cut is not None:
-        first, piece = _cut(node, by.cut, by.count, turns=turns)
+        body, piece, within = cut_axis(node, by.cut, by.count, turns=by.turns)
+        inner = tuple(within if a == by.cut else a for a in inner)
         numbers, again = (*by.whole, piece), (*by.whole, Axis(f"{by.cut.name}_again", piece.size))
     axes = (*numbers, *node.axes)
     where = tuple(to_index(a) for a in axes)
     size = tuple(a.size for a in axes)
     part = Buffer(name, node.out.dtype, size, contiguous_strides(size), node.out.device)
-    inner = tuple(a for a in first.reduced if a not in by.whole)
     load = Load(part.dtype, name, tuple(to_index(a) for a in (*again, *node.axes)))
     return (
-        replace(first, out=part, axes=axes, reduced=inner, index=where),
+        replace(node, out=part, axes=axes, reduced=inner, index=where, body=body),
         replace(node, reduced=again, body=load),
     )
 
 
-def _cut(node: Reduction, cut: Axis, count: int, *, turns: bool) -> tuple[Reduction, Axis]:
-    """Return the reduction with an axis that covers one piece, and the axis of the pieces."""
-    piece = Axis(f"{cut.name}_piece", to_index(count))
-    length = (cut.size + (count - 1)) // to_index(count)
-    within = Axis(f"{cut.name}_within", length)
-    place = to_index(piece) * length + to_index(within)
+def cut_axis(
+    node: Reduction | Scan, axis: Axis, count: int, *, turns: bool = False
+) -> tuple[Expr, Axis, Axis]:
+    """Divide an axis: return the body, the axis of the pieces, and the axis within a piece.
+
+    Where the last piece ends beyond the axis, the body is the neutral element.
+    """
+    piece = Axis(f"{axis.name}_piece", to_index(count))
+    within = Axis(f"{axis.name}_within", (axis.size + (count - 1)) // to_index(count))
+    place = to_index(piece) * within.size + to_index(within)
     if turns:
         place = to_index(within) * to_index(count) + to_index(piece)
-    values: dict[Atom, Index] = {cut: place}
+    values: dict[Atom, Index] = {axis: place}
     body = node.body.substitute(values)
-    if cut.size.constant is None or cut.size.constant % count:
-        inside = call("lt", index_value(place), index_value(cut.size))
-        beyond = constant(body.dtype, neutral(node.kind, body.dtype))
-        body = Guarded(body.dtype, inside, body, beyond)
-    reduced = tuple(within if a == cut else a for a in node.reduced)
-    return replace(node, body=body, reduced=reduced), piece
+    if axis.size.constant is None or axis.size.constant % count:
+        inside = call("lt", index_value(place), index_value(axis.size))
+        body = Guarded(body.dtype, inside, body, neutral_of(node))
+    return body, piece, within
+
+
+def neutral_of(node: Reduction | Scan) -> Expr:
+    """Return the neutral element of a reduction or scan."""
+    kind = SCANS.get(node.kind, node.kind)
+    return constant(node.body.dtype, neutral(kind, node.body.dtype))
 
 
 def _row_length(

@@ -13,11 +13,18 @@ from dataclasses import replace
 
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.arithmetic.index import ONE, ZERO, Axis, Index, to_index
-from tcdebug.compiler.ir.build import call, constant, index_value
-from tcdebug.compiler.ir.expr import Expr, Guarded, Load
+from tcdebug.compiler.ir.build import call, index_value
+from tcdebug.compiler.ir.expr import Guarded, Load
 from tcdebug.compiler.ir.graph import Buffer, Graph, Node, Pointwise, Scan, contiguous_strides
-from tcdebug.compiler.ir.operations import SCANS, neutral
-from tcdebug.compiler.schedule.splitting.split_reduction import DEVICES, FEWEST, count_of_pieces
+from tcdebug.compiler.schedule.splitting.split_reduction import (
+    DEVICES,
+    FEWEST,
+    count_of_pieces,
+    cut_axis,
+    fresh,
+    neutral_of,
+    reads_across,
+)
 
 UNIT = "fuse.split_scan"
 COMBINE = {"cumsum": "add", "cumprod": "mul"}
@@ -34,7 +41,8 @@ def split_scans(graph: Graph, gate: Gate) -> Graph:
         if not isinstance(node, Scan) or not count or not gate.allows(UNIT, node.name):
             nodes.append(node)
             continue
-        nodes += _split(node, count, _fresh(node.name, taken))
+        names = (fresh(f"{node.name}_{part}", taken) for part in ("pieces", "before"))
+        nodes += _split(node, count, *names)
     return replace(graph, nodes=tuple(nodes))
 
 
@@ -42,42 +50,30 @@ def _pieces(node: Scan, buffers: Mapping[str, Buffer]) -> int:
     """Return the number of pieces of each row; 0 leaves the scan as it is."""
     if node.out.device.type not in DEVICES or node.kind not in COMBINE or len(node.reduced) > 1:
         return 0
-    count = count_of_pieces(node, buffers)
+    count = count_of_pieces(node, across=reads_across(node, buffers))
     return count if count >= FEWEST else 0
 
 
-def _fresh(name: str, taken: set[str]) -> tuple[str, str]:
-    names = f"{name}_pieces", f"{name}_before"
-    while not taken.isdisjoint(names):
-        names = f"{names[0]}_", f"{names[1]}_"
-    taken.update(names)
-    return names
-
-
-def _split(node: Scan, count: int, names: tuple[str, str]) -> tuple[Scan, Scan, Pointwise]:
+def _split(
+    node: Scan, count: int, of_pieces: str, before_them: str
+) -> tuple[Scan, Scan, Pointwise]:
     (row,) = node.reduced
-    length = (row.size + (count - 1)) // to_index(count)
-    piece, within = Axis(f"{row.name}_piece", to_index(count)), Axis(f"{row.name}_within", length)
-    place = to_index(piece) * length + to_index(within)
-    start = constant(node.body.dtype, neutral(SCANS[node.kind], node.body.dtype))
-    inside = call("lt", index_value(place), index_value(row.size))
-    body: Expr = node.body.substitute({row: place})
-    if row.size.constant is None or row.size.constant % count:
-        body = Guarded(body.dtype, inside, body, start)
+    body, piece, within = cut_axis(node, row, count)
+    length, start = within.size, neutral_of(node)
 
     def at(number: Index, step: Index) -> tuple[Index, ...]:
         """The index of a state in the buffer of all pieces."""
         split = ((number, step) if where == to_index(row) else (where,) for where in node.index)
         return tuple(index for part in split for index in part)
 
-    states = _buffer(node, names[0], at(to_index(piece), to_index(within)), (piece, within))
+    states = _buffer(node, of_pieces, at(to_index(piece), to_index(within)), (piece, within))
     pieces = Scan(
         states, (piece, *node.axes), (within,),
         at(to_index(piece), to_index(within)), node.kind, body, node.origin,
     )  # fmt: skip
     again = Axis(f"{row.name}_again", to_index(count))
     where = (*(to_index(a) for a in node.axes), to_index(again))
-    totals = _buffer(node, names[1], where, (again,))
+    totals = _buffer(node, before_them, where, (again,))
     total = Load(states.dtype, states.name, at(to_index(again) - 1, length - 1))
     later = call("ge", index_value(to_index(again)), index_value(ONE))
     before = Scan(

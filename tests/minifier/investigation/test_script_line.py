@@ -7,8 +7,17 @@ from pathlib import Path
 import pytest
 
 from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.gate.gate import Decision
 from tcdebug.minifier.investigation.script_line import find_line
 from tcdebug.minifier.processes.job import Job
+
+
+def statement_of(script: Path, text: str) -> Decision | None:
+    """Write a script, and return the statement whose capture makes it fail."""
+    script.write_text(text)
+    folder = script.parent
+    return find_line(Job("compiled", str(script), [], str(folder)), EventLog(folder), 500.0)
+
 
 SCRIPT = """
 import torch
@@ -28,9 +37,7 @@ for op, right in ((torch.Tensor.add, -7.0), (torch.Tensor.mul, {right})):
 
 @pytest.mark.usefixtures("warm")
 def test_a_script_that_dynamo_makes_fail_leads_to_the_statement(tmp_path: Path) -> None:
-    script = tmp_path / "stale.py"
-    script.write_text(SCRIPT.format(right=-12.0))
-    found = find_line(Job("compiled", str(script), [], str(tmp_path)), EventLog(tmp_path), 500.0)
+    found = statement_of(tmp_path / "stale.py", SCRIPT.format(right=-12.0))
     assert found is not None
     assert found.unit == "dynamo.line"
     assert found.subject.endswith("stale.py:7: z = op(y, x)  (call of closure variable `op`)")
@@ -71,9 +78,9 @@ def test_the_statement_is_the_users_where_torch_func_calls_the_function(
     tmp_path: Path, transform: str, right: str
 ) -> None:
     """Dynamo takes a full deque for one that grows, in a function that torch's code calls."""
-    script = tmp_path / "transformed.py"
-    script.write_text(TRANSFORMED.format(transform=transform, right=right))
-    found = find_line(Job("compiled", str(script), [], str(tmp_path)), EventLog(tmp_path), 500.0)
+    found = statement_of(
+        tmp_path / "transformed.py", TRANSFORMED.format(transform=transform, right=right)
+    )
     assert found is not None
     assert found.unit == "dynamo.line"
     assert found.subject.split("transformed.py:")[1].startswith("10: z = y * len(recent)")
@@ -104,9 +111,7 @@ assert results == [3.0, 20.0], results
 @pytest.mark.usefixtures("warm")
 def test_the_statement_is_in_the_called_function_whose_capture_is_wrong(tmp_path: Path) -> None:
     """Dynamo has no guard on the identity of objects that `is` compares (#196173)."""
-    script = tmp_path / "switch.py"
-    script.write_text(CALLED)
-    found = find_line(Job("compiled", str(script), [], str(tmp_path)), EventLog(tmp_path), 500.0)
+    found = statement_of(tmp_path / "switch.py", CALLED)
     assert found is not None
     assert found.subject.split("switch.py:")[1].startswith("11: if self.current is self.left:")
 
@@ -124,9 +129,7 @@ IN_MODULES = (
 
 @pytest.mark.usefixtures("warm")
 def test_the_statement_is_in_the_users_module_that_a_module_of_torch_calls(tmp_path: Path) -> None:
-    script = tmp_path / "modules.py"
-    script.write_text(IN_MODULES)
-    found = find_line(Job("compiled", str(script), [], str(tmp_path)), EventLog(tmp_path), 500.0)
+    found = statement_of(tmp_path / "modules.py", IN_MODULES)
     assert found is not None
     assert found.subject.split("modules.py:")[1].startswith("12: if self.current is self.left:")
 
