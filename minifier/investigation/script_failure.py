@@ -136,9 +136,8 @@ class ScriptFailure:
 
     @property
     def has_units(self) -> bool:
-        """Whether a unit of the layer may be at fault, and can be searched for in the budget."""
-        known = self.in_budget and not self.rounding
-        return known and (self.finding.layer in HAS_UNITS or not self.finding.settled)
+        """Whether a unit of the layer can be searched for in the budget."""
+        return self.in_budget and (self.finding.layer in HAS_UNITS or not self.finding.settled)
 
     @property
     def known_layer(self) -> LayerFinding | None:

@@ -134,6 +134,24 @@ def test_a_script_that_rejects_correct_rounding_has_no_culprit(
 
 
 @pytest.mark.slow
+def test_the_operator_that_a_script_wants_rounded_as_in_eager_is_named(
+    tcdebug: Command, script: Script
+) -> None:
+    text = """
+f = lambda x: (x.relu() * 3).tanh().exp()
+x = torch.linspace(-3, 3, 1000)
+assert torch.equal(torch.compile(f)(x), f(x))
+"""
+    report = tcdebug("bisect", "--json", *AS_IT_IS, script(text)).json
+    assert (report["status"], report["culprits"]) == ("unconfirmed", [])
+    assert any(
+        note.startswith("the difference in rounding comes from these units; with them off, ")
+        and "lower.aten.exp.default" in note
+        for note in report["notes"]
+    ), report["notes"]
+
+
+@pytest.mark.slow
 def test_a_capture_that_does_not_end_is_a_fault_of_dynamo(tcdebug: Command, script: Script) -> None:
     done = tcdebug("bisect", "--json", "--timeout", "8", *AS_IT_IS, script(ENDLESS_CAPTURE))
     assert done.stdout, done.stderr

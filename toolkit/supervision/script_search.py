@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from tcdebug.minifier.investigation.eager_report import eager_report
-from tcdebug.minifier.investigation.report import Report, suspicion
+from tcdebug.minifier.investigation.report import Report, culprit_units, suspicion
 from tcdebug.minifier.investigation.script_failure import IN_FRESH_PROCESSES, ScriptFailure
 from tcdebug.minifier.investigation.script_line import find_line
 from tcdebug.minifier.investigation.whole_script import investigate_script, judge_script
@@ -39,6 +39,9 @@ WHOLE_SCRIPTS = (
     "each candidate ran the whole script in a fresh process: none of its graphs failed in a "
     "process that was forked before CUDA was initialised"
 )
+
+ROUNDED_BY = "the difference in rounding comes from these units; with them off, the script passes: "
+"""Begins a note on a script that rejects correctly rounded results."""
 
 
 @dataclass(frozen=True)
@@ -135,17 +138,21 @@ class ScriptSearch:
         except BudgetUsed:
             return self._unfinished("budget", "the script ran as a whole", known)
         self.run.progress.say(failed.announcement)
-        if self.run.job.bisect and failed.has_units and graph_raised(self.run.folder):
+        searched = self.run.job.bisect and failed.has_units
+        if searched and not failed.rounding and graph_raised(self.run.folder):
             lost, notes = lost_validation(self.run, failed)
             if lost is not None:
                 return lost
             known += notes
-        if self.run.job.bisect and failed.has_units and failed.finding.layer != contradicted:
+        if searched and failed.finding.layer != contradicted:
             units = self._whole_script(recorded, failed)
-            if units.status == "confirmed":
+            if units.status != "confirmed":
+                known += suspicion(units)
+            elif failed.rounding:
+                known.append(f"{ROUNDED_BY}{', '.join(culprit_units(units))}")
+            else:
                 layer = failed.finding.layer
                 return msgspec.structs.replace(units, layer=layer, ladder=failed.ladder)
-            known += suspicion(units)
         report = failed.report()
         if report is None:
             self.run.log.emit(IN_FRESH_PROCESSES)
