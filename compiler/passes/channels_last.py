@@ -36,6 +36,7 @@ FOLLOWERS = (
     aten.amax.default,
     aten.upsample_nearest2d.default,
     aten.upsample_bilinear2d.default,
+    aten._to_copy.default,
     prims.convert_element_type.default,
 )
 """Operators besides pointwise ones that compute the same result in every memory layout."""
@@ -55,7 +56,10 @@ class Plan:
     leaving: dict[fx.Node, None] = field(default_factory=dict)
     """Values of a new layout with a reader that needs the old layout."""
     gains: int = 0
-    """Elements that convolutions and poolings read and write in channels-last layout."""
+    """Elements that convolutions and poolings read and write in channels-last layout.
+
+    Those of transposed convolutions count twice, so that a single one pays for its copies.
+    """
 
     @property
     def pays(self) -> bool:
@@ -98,7 +102,8 @@ def _plan(graph: fx.Graph) -> Plan:
                 x = aten.clone.default(x, memory_format=torch.channels_last)
             plan.results[node] = node.target(x, *_values(plan, node.args[1:]))
             plan.leaving.update(dict.fromkeys(v for v in moved if v is not value))
-            plan.gains += _touched(plan, node)
+            transposed = node.args[6]
+            plan.gains += (2 if transposed else 1) * _touched(plan, node)
         elif moved and _follows(node):
             result = node.target(*_values(plan, node.args), **_values(plan, node.kwargs))
             if _layout(result) != _layout(node.meta["val"]):
@@ -111,7 +116,7 @@ def _plan(graph: fx.Graph) -> Plan:
 
 def _is_convolution(node: fx.Node) -> bool:
     """Whether a node is a two-dimensional convolution that is faster in channels-last layout."""
-    if node.target is not aten.convolution.default or node.args[6]:
+    if node.target is not aten.convolution.default:
         return False
     value = node.meta["val"]
     return bool(

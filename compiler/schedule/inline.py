@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.arithmetic.index import Atom, Index, product, to_index
-from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
+from tcdebug.compiler.ir.arithmetic.size_estimate import estimate, nearest
 from tcdebug.compiler.ir.cost import arithmetic, load_count
 from tcdebug.compiler.ir.expr import (
     Expr,
@@ -45,6 +45,8 @@ UNIT = "fuse.inline"
 CHEAP_ARITHMETIC = 4
 CHEAP_LOADS = 2
 CHEAP_USERS = 4
+MOST_READ_ACROSS = 4
+"""The most elements that a kernel on a CPU reads in one order to store a result in another."""
 LARGEST_BODY = 300
 """The most expression nodes in a body after inlining."""
 
@@ -138,8 +140,11 @@ def too_expensive(producer: Pointwise, consumers: Sequence[Node], in_memory: boo
     if in_memory:
         cheap = work <= 1 and read <= 1 and not indirect(producer.body)
         return "" if cheap else f"it is stored anyway, and {cost} cost more than a load"
-    if len(loops) == 1 and _repeated(producer, loops[0], work) <= CHEAP_ARITHMETIC:
-        return ""
+    if len(loops) == 1:
+        if read > MOST_READ_ACROSS and _turned(producer, loops[0]):
+            return f"its consumer stores in another order, across which {cost} are slow"
+        if _repeated(producer, loops[0], work) <= CHEAP_ARITHMETIC:
+            return ""
     if reads_indirectly(producer.body):
         return "it is read several times, and reads through an indirect index"
     if work > CHEAP_ARITHMETIC or read > CHEAP_LOADS:
@@ -178,6 +183,18 @@ def _repeated(producer: Pointwise, consumer: LoopNode, work: int) -> float:
         return 0.0
     more = max(0.0, estimate(domain) / max(1, estimate(producer.out.numel)) - 1)
     return math.inf if more and reads_indirectly(producer.body) else more * (work + 1)
+
+
+def _turned(producer: Pointwise, consumer: LoopNode) -> bool:
+    """Return whether a consumer on a CPU stores neighbours that the producer has far apart."""
+    if producer.out.device.type != "cpu" or not isinstance(consumer, Pointwise):
+        return False
+    stored = nearest(consumer.out.address(consumer.index), consumer.axes)
+    return any(
+        nearest(producer.out.address(load.index), consumer.axes) != stored
+        for load in loads(consumer.body)
+        if load.buffer == producer.name
+    )
 
 
 def size_after(body: Expr, producer: Pointwise) -> int:

@@ -48,6 +48,28 @@ def test_a_single_convolution_is_not_converted() -> None:
     assert not changed
 
 
+def test_a_single_transposed_convolution_is_converted() -> None:
+    function = torch.conv_transpose2d
+    w = torch.randn(3, 5, 2, 2, generator=torch.Generator().manual_seed(1))
+    changed, module = applied(channels_last, aten_graph(lambda x, w: function(x, w), X, w))
+    assert changed
+    assert layouts(module, torch.ops.aten.convolution.default) == [True]
+    assert module(X, w).stride() == function(X, w).stride() == (660, 132, 11, 1)
+    assert_same(module(X, w), function(X, w))
+
+
+def test_a_chain_may_change_its_dtype() -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return F.max_pool2d(torch.conv2d(x, w).to(torch.float32).relu().to(torch.bfloat16), 2)
+
+    x, w = X.bfloat16(), W1.bfloat16()
+    changed, module = applied(channels_last, aten_graph(function, x, w))
+    assert changed
+    pools = layouts(module, torch.ops.aten._to_copy.default)
+    assert pools == [True, True]
+    assert_same(module(x, w), function(x, w))
+
+
 def test_a_chain_that_copies_as_much_as_it_gains_is_not_converted() -> None:
     def function(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor) -> Any:
         x = torch.conv2d(x, w1)
