@@ -18,9 +18,17 @@ KEEPING = frozenset(
 )
 """Operations whose result is a number of the type if all operands are."""
 ARITHMETIC = frozenset(
-    ("add", "sub", "mul", "div", "sqrt", "rsqrt", "sign", "copysign", "exp", "erf", "cast")
-)
-"""Operations on floats that return the NaN of an operand, or the one of invalid operations."""
+    (
+        "add", "sub", "mul", "div", "sqrt", "rsqrt", "sign", "copysign", "cast",
+        "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "erf", "erfc",
+        "sin", "cos", "tan", "asin", "acos", "atan",
+        "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
+    )
+)  # fmt: skip
+"""Operations on floats that return the NaN of an operand, or the one of invalid operations.
+
+The C library and its vectorized functions make it by arithmetic.
+"""
 NARROW = (torch.bool, torch.int8, torch.uint8)
 """The integers that both types represent exactly."""
 

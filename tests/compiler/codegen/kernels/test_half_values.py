@@ -98,10 +98,29 @@ def test_a_nan_needs_a_choice_only_if_it_may_have_digits_that_bfloat16_lacks() -
     x = torch.randn(64, 300).bfloat16()
     assert choices(lambda x, y: (x * y).exp() / 3 - y.sqrt(), x, x) == 0
     assert choices(lambda x, y: (x + y).sum(-1) * y.amax(-1), x, x) == 0
-    assert choices(lambda x: x.log() * 2, x) == 1
+    assert choices(lambda x: x.log() * 2 - x.tanh(), x) == 0
+    assert choices(lambda x: x.lgamma() * 2, x) == 1
     assert choices(lambda x, y: (x + y).bfloat16(), x, x.float()) == 1
     assert choices(lambda x: (x / 3).bfloat16(), x.double()) == 1
     assert choices(lambda x: (x * 3).bfloat16(), x.half()) == 1
+
+
+FUNCTIONS = (
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "erf", "erfc",
+    "sin", "cos", "tan", "asin", "acos", "atan",
+    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
+)  # fmt: skip
+
+
+def test_a_function_of_a_number_of_bfloat16_has_no_nan_with_more_digits() -> None:
+    x = torch.cat([every(torch.bfloat16).flatten(), torch.tensor([-2.0, torch.inf, torch.nan])])
+
+    def function(x: torch.Tensor) -> list[torch.Tensor]:
+        return [getattr(x, name)() for name in FUNCTIONS]
+
+    for name, result in zip(FUNCTIONS, compiled(function)(x.float()), strict=True):
+        assert bool(result.isnan().any()), name
+        assert not bool((result[result.isnan()].view(torch.int32) & 0xFFFF).any()), name
 
 
 def test_every_nan_of_float_stays_one() -> None:
