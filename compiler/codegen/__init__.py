@@ -2,6 +2,7 @@
 
 UNITS = {
     "codegen.collapse": "collapse nested loops over contiguous memory into one loop",
+    "codegen.cut_axes": "cut a loop in two where memory is read by a quotient and a remainder",
     "codegen.loop_order": "run the loops of a reduction from large strides to small ones",
     "codegen.half_values": "keep bfloat16 and float16 values as floats, rounded only where needed",
     "codegen.column": "reduce over a strided axis with vector lanes along a contiguous one",
@@ -12,7 +13,6 @@ UNITS = {
     "codegen.tile": "transpose blocks of memory that is strided along the vector lanes",
     "codegen.index_sets": "split a loop where its conditions change",
     "codegen.branchless": "compute both sides of a choice in vectors if one calls a function",
-    "codegen.repeats": "compute an element that repeats along a row once",
     "codegen.unroll": "write the points of a short innermost axis one after the other",
     "codegen.vectorize": "use vector instructions in the innermost loop",
     "codegen.parallelize": "distribute the outer loops among threads",

@@ -7,7 +7,7 @@ buffer, or else by splitting axes in row-major order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tcdebug.compiler.ir.arithmetic.index import (
@@ -244,10 +244,13 @@ def _merge(
 
 
 def moved(
-    loops: Loops, mapping: AxisMap, outer: tuple[Axis, ...], inner: tuple[Axis, ...]
+    loops: Loops,
+    mapping: Mapping[Axis, Index] | Mapping[Atom, Index],
+    outer: tuple[Axis, ...],
+    inner: tuple[Axis, ...],
 ) -> tuple[LoopNode, ...]:
-    """Return the nodes rewritten over other axes."""
-    values: dict[Atom, Index] = {axis: where for axis, where in mapping.items()}
+    """Return the nodes rewritten over other axes. Other parts of an index may be mapped, too."""
+    values: dict[Atom, Index] = dict(mapping.items())
     nodes: list[LoopNode] = []
     for node in loops.nodes:
         index = tuple(i.substitute(values) for i in node.index)

@@ -13,6 +13,7 @@ from tcdebug.compiler.codegen.cpp.short_columns import rows_together
 from tcdebug.compiler.codegen.cpp.text import TYPES
 from tcdebug.compiler.codegen.cpp.transposed_loads import tiling, transposed_rows
 from tcdebug.compiler.codegen.cpp.variants import (
+    VECTOR,
     KernelVariant,
     can_share,
     can_split,
@@ -23,14 +24,15 @@ from tcdebug.compiler.codegen.cpp.variants import (
 )
 from tcdebug.compiler.codegen.kernels.call import KernelCall, describe
 from tcdebug.compiler.codegen.kernels.column_values import with_column_values
+from tcdebug.compiler.codegen.kernels.cut_axes import with_cut_axes
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, flatten
 from tcdebug.compiler.codegen.kernels.half_values import has_half_values, with_half_values
 from tcdebug.compiler.codegen.kernels.loop_order import by_strides
-from tcdebug.compiler.codegen.kernels.repeats import without_repeats
 from tcdebug.compiler.codegen.kernels.sharing import numbered_text, shared
 from tcdebug.compiler.codegen.kernels.sweeps import segments
 from tcdebug.compiler.codegen.kernels.unroll import unrolled
 from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
 from tcdebug.compiler.ir.graph import Buffer
 from tcdebug.compiler.schedule.kernel import Kernel
 
@@ -92,6 +94,9 @@ def write_cpp(kernels: Sequence[Kernel], buffers: Mapping[str, Buffer], gate: Ga
 
 
 def _write(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> KernelCall:
+    cut = _cut(kernel, buffers)
+    if cut is not kernel and gate.allows("codegen.cut_axes", kernel.subject):
+        kernel = cut
     ordered = by_strides(kernel, buffers)
     if ordered != kernel and gate.allows("codegen.loop_order", kernel.subject):
         kernel = ordered
@@ -100,9 +105,6 @@ def _write(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> KernelC
     call = describe(kernel, flat, buffers)
     if has_half_values(flat) and gate.allows("codegen.half_values", kernel.subject):
         flat = with_half_values(flat)
-    once = without_repeats(flat)
-    if once is not None and gate.allows("codegen.repeats", kernel.subject):
-        flat = once
     storage = call.storage()
     points = unrolled(flat)
     if points is not None and gate.allows("codegen.unroll", kernel.subject):
@@ -119,6 +121,18 @@ def _write(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> KernelC
     writer = CppKernelWriter(flat, choices, KernelParameters(tuple(declarations), storage))
     source = f"{writer.write()}\n{_packed(kernel.name, declarations)}"
     return replace(call, source=source, after=("threads",), addresses=False, joins=True)
+
+
+def _cut(kernel: Kernel, buffers: Mapping[str, Buffer]) -> Kernel:
+    """Return a kernel with `codegen.cut_axes`. Lanes along short rows of a reduction stay whole."""
+    cut = with_cut_axes(kernel)
+    if cut is kernel:
+        return kernel
+    flat = flatten(by_strides(cut, buffers), buffers, collapse=True)
+    short = flat.inner and estimate(flat.inner[-1].size) < VECTOR
+    if flat.accumulates and short and lane_axis(flat, transposing=True) is None:
+        return with_cut_axes(kernel, inner=False)
+    return cut
 
 
 def _packed(name: str, declarations: Sequence[str]) -> str:

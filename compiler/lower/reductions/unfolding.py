@@ -24,14 +24,6 @@ from tcdebug.compiler.lower.reductions.windows import (
 
 aten = torch.ops.aten
 
-DEVICES = ("cuda",)
-"""On a CPU, ATen copies and adds whole rows of windows."""
-
-
-def _check_device(site: Site) -> None:
-    if site.result().device.type not in DEVICES:
-        raise NotLowered(f"windows on {site.result().device.type}")
-
 
 def _spans(
     sizes: Sequence[Index],
@@ -59,7 +51,6 @@ def im2col(
     stride: Sequence[int],
 ) -> Tensor:
     """Return the elements of the windows: a row per channel and step, a column per window."""
-    _check_device(site)
     spans = _spans(x.size[-2:], kernel, dilation, padding, stride)
     across = spans[1].windows
     padded = any(padding)
@@ -93,7 +84,6 @@ def col2im(
     stride: Sequence[int],
 ) -> Tensor:
     """Return the sum, for each element of an image, of its occurrences in the columns."""
-    _check_device(site)
     spans = _spans(site.size[-2:], kernel, dilation, padding, stride)
     if any(s.dilation != 1 for s in spans):
         raise NotLowered("dilated windows")

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from interpreted import install
 from torch.utils._pytree import tree_leaves
 
-from tcdebug.compiler.lower.reductions import unfolding
+
 from tcdebug.compiler.operators.philox import random_bits
 from tcdebug.compiler.schedule import combo_kernels
 from tcdebug.compiler.schedule.splitting import split_reduction, split_scan
@@ -274,7 +274,7 @@ def difference(program: Program, **options: Any) -> str:
 def main() -> None:
     """A line for each program: its name, and its difference from eager."""
     written = install()
-    for unit in (split_reduction, split_scan, combo_kernels, unfolding):  # all are for GPUs
+    for unit in (split_reduction, split_scan, combo_kernels):  # all are for GPUs
         unit.DEVICES = ("cpu",)
     usual = split_reduction.PIECE
     torch.manual_seed(0)
