@@ -86,6 +86,7 @@ def restored() -> Iterator[None]:
     """Restore the state of torch when the block ends, even if a graph stopped halfway."""
     depth = torch._C._functorch.get_dynamic_layer_stack_depth()
     dual = _in_dual_level()
+    hooks = torch._C._autograd._saved_tensors_hooks_is_enabled()
     autocast = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in DEVICES]
     with torch.set_grad_enabled(torch.is_grad_enabled()):
         try:
@@ -94,6 +95,8 @@ def restored() -> Iterator[None]:
             torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
             if not dual and _in_dual_level():
                 torch._C._exit_dual_level(level=0)
+            if hooks:
+                torch._C._autograd._saved_tensors_hooks_enable()
             for device, enabled, dtype in autocast:
                 torch.set_autocast_enabled(device, enabled)
                 torch.set_autocast_dtype(device, dtype)

@@ -21,6 +21,7 @@ from tcdebug.minifier.cases.ambient import restored
 from tcdebug.minifier.cases.case import Case, clone_values, tensors_of
 from tcdebug.minifier.cases.placement import evaluated
 from tcdebug.minifier.reduction.operators.surgery import is_batched
+from tcdebug.minifier.reduction.operators.transforms import gradients_of_its_own
 
 
 @dataclass(frozen=True)
@@ -57,11 +58,11 @@ class Observed:
 def observed(case: Case) -> Observed:
     """Return the values that the nodes of a case have in eager.
 
-    Values inside a vmap are left out, and so are values without a fake counterpart: sparse tensors.
+    Left out are values inside a transform, and values without a fake counterpart: sparse tensors.
     """
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     watcher = _RegionWatcher(case.module, mode)
-    with restored(), torch.no_grad(), evaluated(case):
+    with restored(), gradients_of_its_own(case.graph), evaluated(case):
         watcher.run(*clone_values(case.values()))
     return Observed(watcher.values, mode, case)
 
@@ -89,7 +90,7 @@ def _fake_mode(mode: FakeTensorMode, case: Case) -> Iterator[None]:
     logger = logging.getLogger(FakeTensorMode.__module__)
     disabled, logger.disabled = logger.disabled, True
     try:
-        with restored(), torch.no_grad(), mode, evaluated(case):
+        with restored(), gradients_of_its_own(case.graph), mode, evaluated(case):
             yield
     finally:
         logger.disabled = disabled

@@ -10,7 +10,13 @@ from torch import fx
 
 from tcdebug.minifier.cases.case import Case, CaseInput
 from tcdebug.minifier.reduction.operators.regions import function_name, regions
-from tcdebug.minifier.reduction.operators.surgery import editable, finish, leaves, set_outputs
+from tcdebug.minifier.reduction.operators.surgery import (
+    editable,
+    finish,
+    leaves,
+    remove_repeated,
+    set_outputs,
+)
 from tcdebug.minifier.reduction.operators.transforms import (
     differentiated,
     outputs_like,
@@ -33,6 +39,7 @@ class DropRegions:
     def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
         """Return the graph without the calls that start and end these regions."""
         graph, named = editable(case)
+        remove_repeated(graph)
         wanted: set[str] = set()
         starts = [t.start.name for t in transforms(case.graph) or []]
         for name in starts:

@@ -16,6 +16,7 @@ STATE = re.compile(
     r"|hooks_(en|dis)able$|assert"
 )
 STARTS = re.compile(r"_enter_|_increment_nesting$|hooks_disable$")
+HOOKS = re.compile(r"^_saved_tensors_hooks_(en|dis)able$")
 ENDS = re.compile(r"_exit_|_decrement_nesting$|hooks_enable$")
 
 
@@ -28,6 +29,7 @@ def regions(graph: fx.Graph) -> list[tuple[fx.Node, fx.Node]]:
     """Return the first and last call of each region, inner regions before outer ones."""
     found: list[tuple[fx.Node, fx.Node]] = []
     open_: list[fx.Node] = []
+    repeated = repeated_calls(graph)
     grad: fx.Node | None = None
     for node in graph.nodes:
         name = function_name(node)
@@ -37,10 +39,27 @@ def regions(graph: fx.Graph) -> list[tuple[fx.Node, fx.Node]]:
                 grad = None
             else:
                 grad = node
+        elif node in repeated:
+            continue
         elif STARTS.search(name):
             open_.append(node)
         elif ENDS.search(name) and open_:
             found.append((open_.pop(), node))
+    return found
+
+
+def repeated_calls(graph: fx.Graph) -> list[fx.Node]:
+    """Return the calls that disable hooks of saved tensors that are disabled. They change nothing.
+
+    A transform inside another one has such a call at its start, and another one at its end.
+    """
+    found: list[fx.Node] = []
+    disabled = False
+    for node in graph.nodes:
+        if HOOKS.search(function_name(node)):
+            if disabled and function_name(node).endswith("disable"):
+                found.append(node)
+            disabled = function_name(node).endswith("disable")
     return found
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from tcdebug.minifier.cases.ambient import restored
 from tcdebug.minifier.cases.case import (
@@ -21,8 +22,18 @@ from tcdebug.minifier.cases.case import (
 )
 from tcdebug.minifier.cases.placement import devices, evaluated
 from tcdebug.minifier.judging.replay import SEED
-from tcdebug.minifier.reduction.operators.regions import changes_state, function_name, regions
-from tcdebug.minifier.reduction.operators.transforms import is_part, outputs_like, transforms
+from tcdebug.minifier.reduction.operators.regions import (
+    changes_state,
+    function_name,
+    regions,
+    repeated_calls,
+)
+from tcdebug.minifier.reduction.operators.transforms import (
+    gradients_of_its_own,
+    is_part,
+    outputs_like,
+    transforms,
+)
 
 WRITING = {
     "setitem", "delitem", "iadd", "iand", "ifloordiv", "ilshift", "imatmul", "imod", "imul", "ior",
@@ -58,12 +69,19 @@ def erase_with_marks(graph: fx.Graph, node: fx.Node) -> None:
 
 def remove_dead(graph: fx.Graph) -> None:
     """Remove unread nodes. Calls with side effects stay until an edit removes them."""
+    remove_repeated(graph)
     for node in reversed(list(graph.nodes)):
         kept = node.op in ("placeholder", "output") or writes(node) or changes_state(node)
         if not node.users and not kept:
             graph.erase_node(node)
     _remove_empty_regions(graph)
     _remove_empty_transforms(graph)
+
+
+def remove_repeated(graph: fx.Graph) -> None:
+    """Remove calls that change no state because it is already as they would have it."""
+    for node in repeated_calls(graph):
+        graph.erase_node(node)
 
 
 def _remove_empty_transforms(graph: fx.Graph) -> None:
@@ -143,11 +161,11 @@ def set_outputs(graph: fx.Graph, outputs: Sequence[fx.Node]) -> None:
 def node_values(case: Case, wanted: Collection[str] | None = None) -> dict[str, Any]:
     """Return copies of the eager results of calls: the wanted ones, or all.
 
-    Values inside a vmap are left out because they mean nothing outside it. Raises TooLarge.
+    Values inside a transform are left out because they mean nothing outside it. Raises TooLarge.
     """
     recorder = _ValueRecorder(case.module, wanted)
     torch.manual_seed(SEED)
-    with restored(), torch.no_grad(), evaluated(case):
+    with restored(), gradients_of_its_own(case.graph), evaluated(case):
         recorder.run(*clone_values(case.values()))
     return recorder.values
 
@@ -166,7 +184,8 @@ class _ValueRecorder(fx.Interpreter):
             self._bytes += sum(t.numel() * t.element_size() for t in tensors_of(result))
             if self._bytes > MOST_BYTES:
                 raise TooLarge
-            self.values[n.name] = fx.node.map_aggregate(result, lambda v: clone_values([v])[0])
+            with temporarily_clear_interpreter_stack():  # else copies belong to the transform
+                self.values[n.name] = fx.node.map_aggregate(result, lambda v: clone_values([v])[0])
         return result
 
 

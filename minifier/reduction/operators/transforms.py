@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,9 @@ PARTS = re.compile(
     r"|fwd_grad_enabled$|hooks_(en|dis)able$|lazy_load"
 )
 """Calls that belong to a transform and compute nothing themselves."""
+DIFFERENTIATES = ("_grad_increment_nesting", "grad")
+"""Calls before which, or in which, a graph records gradients of its own: those of torch.func, and
+`torch.autograd.grad`."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,15 @@ def transforms(graph: fx.Graph) -> list[Transform] | None:
 def is_part(node: fx.Node) -> bool:
     """Return whether a call belongs to a transform itself."""
     return PARTS.search(function_name(node)) is not None
+
+
+def gradients_of_its_own(graph: fx.Graph) -> AbstractContextManager[None]:
+    """Return a context without gradients, except for a graph that takes some itself.
+
+    `torch.func.grad` turns gradients on. A graph has a call for that only if they were off before.
+    """
+    own = any(function_name(node) in DIFFERENTIATES for node in graph.nodes)
+    return torch.enable_grad() if own else torch.no_grad()
 
 
 def levels(graph: fx.Graph) -> dict[fx.Node, frozenset[int]] | None:

@@ -15,8 +15,10 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.source import load
 from tcdebug.minifier.judging.replay import run
+from tcdebug.minifier.reduction.operators.surgery import node_values
 from tcdebug.minifier.reduction.operators.transforms import is_well_formed
 from tcdebug.minifier.reduction.reducer import Reducer
+from tcdebug.minifier.reduction.trial import can_run, observed
 
 
 def loss(w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
@@ -27,12 +29,18 @@ def curve(x: torch.Tensor) -> torch.Tensor:
     return (x.sin() * x.sum()).exp().tanh()
 
 
+def events_of(folder: Path) -> str:
+    """The events that a log wrote to a folder."""
+    return "".join(file.read_text() for file in folder.glob("events*.jsonl"))
+
+
 PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
     "vmap of grad": lambda x: vmap(grad(loss), in_dims=(None, 0))(torch.ones(3, 3), x),
     "vmap of vmap": lambda x: vmap(vmap(lambda y: (y * 2 + 1).tanh().exp()))(x),
     "jacfwd": lambda x: jacfwd(curve)(x[0]),
     "jacrev": lambda x: jacrev(curve)(x[0]),
     "hessian": lambda x: hessian(lambda y: curve(y).sum())(x[0]),
+    "jacrev of grad": lambda x: jacrev(grad(lambda y: curve(y).sum()))(x[0]),
 }
 
 
@@ -40,6 +48,7 @@ PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
 def test_a_trigger_inside_transforms_is_all_that_remains(name: str, tmp_path: Path) -> None:
     case = captured(PROGRAMS[name], torch.rand(4, 3))
     assert case.size >= 14
+    log = EventLog(tmp_path, own=True)
 
     def interesting(candidate: Case, purpose: str) -> bool:
         assert is_well_formed(candidate.graph), purpose
@@ -51,8 +60,23 @@ def test_a_trigger_inside_transforms_is_all_that_remains(name: str, tmp_path: Pa
             return False
         return True
 
-    small = Reducer(case, EventLog(None)).run(interesting)
+    small = Reducer(case, log).run(interesting)
     assert targets(small) == ["tanh"]
+    assert '"fallback"' not in events_of(tmp_path)  # no edit raised
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_values_around_transforms_are_those_of_eager(name: str) -> None:
+    """A graph with gradients of its own has other values, or none, if gradients are off."""
+    case = captured(PROGRAMS[name], torch.rand(4, 3))
+    values = node_values(case)
+    (result,) = case.graph.output_node().all_input_nodes
+    expected = PROGRAMS[name](*case.values())
+    assert expected.abs().sum() > 0
+    torch.testing.assert_close(values[result.name], expected)
+    assert torch.equal(values[result.name] * 1, values[result.name])  # outside any transform
+    assert observed(case).values[result.name].shape == expected.shape
+    assert can_run(case, captured(lambda x: x + 1, torch.rand(4, 3)))
 
 
 def test_an_unbalanced_transform_is_not_well_formed() -> None:
@@ -89,7 +113,7 @@ def test_values_that_outlive_their_transform_are_reduced_too(tmp_path: Path) -> 
         "_set_tensor_requires_grad", "set_inplace_requires_grad_allowed",
         "sin", "_grad_decrement_nesting",
     ]  # fmt: skip
-    events = "".join(file.read_text() for file in tmp_path.glob("events*.jsonl"))
+    events = events_of(tmp_path)
     assert "reduction" in events
     assert '"fallback"' not in events  # no edit raised
 
