@@ -106,6 +106,8 @@ def reason_not_minimised(job: Job, report: Report, seconds: float, *, program: b
     (fault,) = report.faults
     if fault.failure.kind not in KINDS:
         return f"its failure is of the kind {fault.failure.kind}, not {', '.join(KINDS)}"
+    if report.status == "budget" and not fault.fails:
+        return "no time was left to run its repro"
     if not fault.fails:
         return "its repro does not fail in a fresh process"
     if job.wanted.check:

@@ -332,6 +332,13 @@ def test_the_report_says_why_no_smaller_version_of_a_script_is_sought(
     assert reason in said and bool(reason) == bool(said)
 
 
+def test_a_repro_that_the_budget_cut_short_is_not_said_to_pass() -> None:
+    job = Job("search", "script.py", [], "run")
+    report = Report("budget", CRASH, faults=[ReportedFault(CRASH)])
+    said = reason_not_minimised(job, report, 1.0, program=False)
+    assert said == "no time was left to run its repro"
+
+
 def test_the_report_says_why_a_program_or_a_search_without_time_is_not_minimised() -> None:
     job = Job("search", "script.py", [], "run")
     report = Report("unconfirmed", CRASH, faults=[CRASHED])
