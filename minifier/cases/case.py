@@ -8,7 +8,7 @@ minimised is the graph that the repro script contains.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any
@@ -251,7 +251,8 @@ def from_captured(module: fx.GraphModule, values: Sequence[Any]) -> Case:
     """Make the case of a graph that was captured, and that was called with `values`.
 
     Dynamo passes symbolic sizes as separate arguments. They become reads of a tensor's size, so
-    that the graph can be captured again. It passes a float that may change as a tensor and reads
+    that the graph can be captured again. So do other symbolic integers, of tensors without
+    elements: an integer itself would be a constant of the new graph. It passes a float that may change as a tensor and reads
     that, which it would not capture again either. The float itself becomes the argument.
     """
     graph, copies = copy_graph(module.graph)
@@ -267,7 +268,25 @@ def from_captured(module: fx.GraphModule, values: Sequence[Any]) -> Case:
             graph.erase_node(copies[read])
         inputs.append(CaseInput(str(node.target), plain, _dynamic_dims(example)))
     _read_sizes_from_tensors(graph, placeholders, copies)
+    inputs = [_with_size(i, copies[n]) for n, i in zip(placeholders, inputs, strict=True)]
     return Case(module, tuple(inputs)).with_graph(graph)
+
+
+def _with_size(given: CaseInput, placeholder: fx.Node) -> CaseInput:
+    """Return a tensor of as many rows as a symbolic integer says, and make a graph read that.
+
+    Other inputs are returned as they are, and so are 0, 1 and numbers that are no size.
+    """
+    symbol = _example(placeholder)
+    if not isinstance(symbol, torch.SymInt) or not placeholder.users or given.value < 2:
+        return given
+    placeholder.type, placeholder.meta["example_value"] = None, None
+    graph = placeholder.graph
+    with graph.inserting_before(next(n for n in graph.nodes if n.op != "placeholder")):
+        size = graph.call_method("size", (placeholder, 0))
+    size.meta["example_value"] = symbol
+    placeholder.replace_all_uses_with(size, delete_user_cb=lambda user: user is not size)
+    return replace(given, value=torch.empty((given.value, 0)), dynamic=(0,))
 
 
 def _example(node: fx.Node) -> Any:

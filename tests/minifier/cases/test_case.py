@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from captured import captured, targets
+from captured import Recorded, captured, targets
 from torch import fx
 
 from tcdebug.minifier.cases.case import Case, CaseInput, clone_values, flatten, tensors_of
@@ -52,19 +53,48 @@ def test_sizes_that_are_symbolic_are_read_from_the_tensors() -> None:
         assert torch.equal(case.module(x, y)[0], scaled(x, y))
 
 
-def test_a_size_of_a_tensor_that_is_not_passed_stays_an_input() -> None:
-    x, y = torch.randn(5), torch.randn(2, 7)
-    case = captured(lambda x, y: x * y.shape[1], x, y, dynamic=True)
-    assert [v for v in case.values() if isinstance(v, int)] == [7]
-    assert torch.equal(case.module(*case.values())[0], x * 7)
+def shifted(n: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return a function that reads an integer from its closure."""
+    return lambda x: x * n
 
 
-def test_a_number_that_is_not_a_size_stays_an_input() -> None:
-    case = captured(lambda x, n: x * n, torch.ones(3), 7, dynamic=True)
-    by_name = {i.name: i.value for i in case.inputs}
-    assert by_name["L_n_"] == 7
-    assert type(by_name["L_n_"]) is int
-    assert torch.equal(case.module(*case.values())[0], torch.full((3,), 7.0))
+INTEGERS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[int, ...]]] = {
+    "an argument": (lambda x, n: x * n, (7,), (7,)),
+    "an element of a list": (lambda x, ns: x * ns[1], ([3, 7],), (7,)),
+    "two arguments": (lambda x, n, m: x * n + m, (7, 9), (7, 9)),
+    "in a closure": (shifted(7), (), (7,)),
+    "the size of a tensor that is not read": (
+        lambda x, y: x * y.shape[1], (torch.zeros(2, 7),), (7,)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_an_integer_that_may_change_may_change_when_its_graph_is_captured_again(name: str) -> None:
+    """As a plain integer, it would be a constant, and what is wrong for others would be right."""
+    function, given, expected = INTEGERS[name]
+    x = torch.ones(3)
+    case = captured(function, x, *given, dynamic=True)
+    assert torch.equal(case.module(*case.values())[0], function(x, *given))
+    read = [i for i in case.inputs if isinstance(i.value, torch.Tensor) and i.value.ndim == 2]
+    assert tuple(i.value.shape[0] for i in read) == expected
+    for value, spec in zip(case.values(), case.inputs, strict=True):
+        for dim in spec.dynamic:
+            torch._dynamo.maybe_mark_dynamic(value, dim)
+    recorded = Recorded()
+    again = torch.compile(case.module, backend=recorded, fullgraph=True)
+    assert torch.equal(again(*case.values())[0], function(x, *given))
+    ((module, _),) = recorded.graphs
+    examples = [n.meta["example_value"] for n in module.graph.nodes if n.op == "placeholder"]
+    numbers = [e for e in examples if isinstance(e, torch.SymInt)]
+    assert {int(e.node.hint) for e in numbers} >= set(expected)
+
+
+@pytest.mark.parametrize("number", [-3, 1])
+def test_an_integer_that_is_no_size_stays_an_input(number: int) -> None:
+    case = captured(lambda x, n: x * n, torch.ones(3), number, dynamic=True)
+    assert [v for v in case.values() if isinstance(v, int)] in ([number], [])
+    assert torch.equal(case.module(*case.values())[0], torch.full((3,), float(number)))
 
 
 class Scaled(torch.nn.Module):
