@@ -252,8 +252,9 @@ def from_captured(module: fx.GraphModule, values: Sequence[Any]) -> Case:
 
     Dynamo passes symbolic sizes as separate arguments. They become reads of a tensor's size, so
     that the graph can be captured again. So do other symbolic integers, of tensors without
-    elements: an integer itself would be a constant of the new graph. It passes a float that may change as a tensor and reads
-    that, which it would not capture again either. The float itself becomes the argument.
+    elements: an integer itself would be a constant of the new graph. It passes a float that may
+    change as a tensor and reads that, which it would not capture again either. The float itself
+    becomes the argument.
     """
     graph, copies = copy_graph(module.graph)
     placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]

@@ -67,9 +67,10 @@ def gradients_of_its_own(graph: fx.Graph) -> AbstractContextManager[None]:
     """Return a context without gradients, except for a graph that takes some itself.
 
     `torch.func.grad` turns gradients on. A graph has a call for that only if they were off before.
+    With a torch for GPUs there are none: the first backward starts threads, which forks would lose.
     """
     own = any(function_name(node) in DIFFERENTIATES for node in graph.nodes)
-    return torch.enable_grad() if own else torch.no_grad()
+    return torch.enable_grad() if own and not torch.backends.cuda.is_built() else torch.no_grad()
 
 
 def levels(graph: fx.Graph) -> dict[fx.Node, frozenset[int]] | None:
