@@ -86,7 +86,7 @@ def restored() -> Iterator[None]:
     """Restore the state of torch when the block ends, even if a graph stopped halfway."""
     depth = torch._C._functorch.get_dynamic_layer_stack_depth()
     dual = _in_dual_level()
-    hooks = torch._C._autograd._saved_tensors_hooks_is_enabled()
+    hooks = torch._C._autograd._saved_tensors_hooks_is_enabled()  # type: ignore[attr-defined]
     autocast = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in DEVICES]
     with torch.set_grad_enabled(torch.is_grad_enabled()):
         try:

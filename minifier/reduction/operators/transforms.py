@@ -70,7 +70,7 @@ def gradients_of_its_own(graph: fx.Graph) -> AbstractContextManager[None]:
     With a torch for GPUs there are none: the first backward starts threads, which forks would lose.
     """
     own = any(function_name(node) in DIFFERENTIATES for node in graph.nodes)
-    return torch.enable_grad() if own and not torch.backends.cuda.is_built() else torch.no_grad()
+    return torch.enable_grad() if own and torch.version.cuda is None else torch.no_grad()
 
 
 def levels(graph: fx.Graph) -> dict[fx.Node, frozenset[int]] | None:

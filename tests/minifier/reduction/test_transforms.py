@@ -62,11 +62,11 @@ def test_a_trigger_inside_transforms_is_all_that_remains(name: str, tmp_path: Pa
 
     small = Reducer(case, log).run(interesting)
     assert targets(small) == ["tanh"]
-    if not torch.backends.cuda.is_built():
+    if torch.version.cuda is None:
         assert '"fallback"' not in events_of(tmp_path)  # no edit raised
 
 
-@pytest.mark.skipif(torch.backends.cuda.is_built(), reason="no backward in a process that forks")
+@pytest.mark.skipif(torch.version.cuda is not None, reason="no backward in a process that forks")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_values_around_transforms_are_those_of_eager(name: str) -> None:
     """A graph with gradients of its own has other values, or none, if gradients are off."""
