@@ -54,6 +54,7 @@ def replaced(unit: PlantedUnit, wrap: Wrap) -> Iterator[None]:
 def failing(program: PythonProgram, backend: str, folder: Path) -> str:
     """Return the signature of a failure; empty if the program does not fail."""
     verdict = judge_python(program, backend, lambda phase: None, folder)
+    assert verdict.compiles, f"this process compiles nothing after\n{program.source()}"
     return verdict.signature if verdict.status is Status.FAILED else ""
 
 

@@ -7,7 +7,7 @@ verdict on the program that caused it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -23,6 +23,18 @@ from tcdebug.strategies.kinds import AnyProgram
 Notify = Callable[[str], None]
 LIFETIME = 150
 """Number of programs per child. What they leave behind ends with the child."""
+
+
+class NothingCompiles(Exception):
+    """A child compiles nothing any more, so that its programs pass whatever is wrong.
+
+    `programs` are the one before, if there was one, and the one of which nothing was compiled. One
+    of them has left something behind.
+    """
+
+    def __init__(self, programs: Sequence[AnyProgram]) -> None:
+        super().__init__("a process that judges programs compiles nothing any more")
+        self.programs = programs
 
 
 class ProgramJudge(Protocol):
@@ -48,15 +60,21 @@ class ProgramRunner:
         """Called first in each child."""
         self._child: Child | None = None
         self._served = 0
+        self._before: tuple[AnyProgram, ...] = ()
 
     def __call__(self, program: AnyProgram) -> ProgramVerdict:
-        """Judge a program. A failure in a used child must occur again in a new one.
+        """Judge a program. Raises NothingCompiles.
 
-        Otherwise an earlier program or chance caused it, and it is discarded. A child in which a
-        program failed is not used again. A failure of the next program, as a shrinker tries it, is
-        then the first thing that its child does, and counts at once.
+        A failure in a used child must occur again in a new one. Otherwise an earlier program or
+        chance caused it, and it is discarded. A child in which a program failed is not used again.
+        A failure of the next program, as a shrinker tries it, is then the first thing that its
+        child does, and counts at once.
         """
         verdict = self._judged(program)
+        if not verdict.compiles:
+            self.close()
+            raise NothingCompiles([*self._before, program])
+        self._before = (program,)
         if verdict.status is Status.FAILED and self._served > 1:
             self.close()
             again = self._judged(program)

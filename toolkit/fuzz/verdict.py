@@ -38,6 +38,8 @@ class ProgramVerdict(msgspec.Struct, frozen=True):
     second: bool = False
     """Whether there was a second call, with other sizes."""
     seconds: float = 0.0
+    compiles: bool = True
+    """False if the process that judged the program compiles nothing any more."""
 
     @property
     def device_lost(self) -> bool:

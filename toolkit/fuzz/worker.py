@@ -36,7 +36,7 @@ from tcdebug.fuzz.job import APART, BAD_JOB, FuzzJob
 from tcdebug.fuzz.oracles import judge
 from tcdebug.fuzz.python.oracle import judge_python
 from tcdebug.fuzz.python.standalone import FAILS, confirmed
-from tcdebug.fuzz.runner import Notify, ProgramRunner
+from tcdebug.fuzz.runner import NothingCompiles, Notify, ProgramRunner
 from tcdebug.fuzz.verdict import ProgramVerdict
 from tcdebug.minifier.judging.replay import SEED
 from tcdebug.minifier.processes.job import check_compiler
@@ -206,6 +206,15 @@ class Worker:
                 self.log.emit(FuzzAgain(finding.slug, verdict.status.value, verdict.signature))
         self.runner.close()
 
+    def uncompiled(self, found: NothingCompiles) -> str:
+        """Keep the programs after which a process compiles nothing, and return a message."""
+        paths = []
+        for place, program in enumerate(found.programs):
+            path = self.runner.output.with_name(f"uncompiled_{place}.py")
+            path.write_text(script_of(program, {"backend": self.job.backend}, SEED))
+            paths.append(str(path))
+        return f"{found}; its last programs are {' and '.join(paths)}"
+
     def _tell(self, program: AnyProgram, verdict: ProgramVerdict) -> None:
         self.log.emit(
             FuzzCase(
@@ -290,10 +299,13 @@ def main() -> None:
     if problem := unfit(job):
         sys.exit(_said(problem))
     worker = Worker(job)
-    if job.again:
-        worker.judge_again()
-    else:
-        worker.run()
+    try:
+        if job.again:
+            worker.judge_again()
+        else:
+            worker.run()
+    except NothingCompiles as found:
+        sys.exit(worker.uncompiled(found))
     leave(0)  # at once: Python takes a second to free torch
 
 

@@ -11,22 +11,11 @@ from typing import Any
 
 import torch
 
+from tcdebug.fuzz.python.counting import CountingBackend
 from tcdebug.fuzz.python.execution import CallState, Execution
 from tcdebug.minifier.cases.source import run_text
 from tcdebug.strategies.python.python_program import PythonProgram
 from tcdebug.strategies.python.ways import EAGER_DRAWS, OF_INDUCTOR, WAYS, CompilingWay
-
-
-@dataclass
-class CountingBackend:
-    """A backend that counts the graphs that it compiles."""
-
-    compiler: Callable[..., Any]
-    compiles: int = 0
-
-    def __call__(self, graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
-        self.compiles += 1
-        return self.compiler(graph, inputs)
 
 
 @dataclass(frozen=True)
@@ -37,6 +26,8 @@ class Compilation:
     path: Path
     backend: Callable[..., Any]
     notify: Callable[[str], None] = field(default=lambda phase: None)
+    runs: list[CountingBackend] = field(default_factory=list)
+    """The backends of the compiled runs in this process."""
 
     @property
     def way(self) -> CompilingWay:
@@ -57,6 +48,7 @@ class Compilation:
         """Return the states of a compiled run. If `fresh`, each call captures everything again."""
         torch.compiler.reset()
         counting = CountingBackend(self.backend)
+        self.runs.append(counting)
         definition = self.way.wrapper + self.way.definition
 
         def compiling(program: Callable[..., Any]) -> Callable[..., Any]:

@@ -22,6 +22,7 @@ from pathlib import Path
 import msgspec
 import torch
 
+from tcdebug.fuzz.python.canary import still_compiles
 from tcdebug.fuzz.python.compiling import Compilation
 from tcdebug.fuzz.python.deviation import PLANNED, Deviation, first_deviation
 from tcdebug.fuzz.python.execution import BrokenProgram, CallState, Execution, torch_modes
@@ -69,8 +70,21 @@ def judge_python(
             verdict = PythonJudging(compilation, name).verdict()
         except BrokenProgram as problem:
             return ProgramVerdict(Status.INVALID, message=str(problem)[:500])
+        compiles = _seen_to_compile(compilation, verdict) or still_compiles()
     seconds = round(time.monotonic() - start, 3)
-    return msgspec.structs.replace(verdict, second=len(program.steps) > 1, seconds=seconds)
+    return msgspec.structs.replace(
+        verdict, second=len(program.steps) > 1, seconds=seconds, compiles=compiles
+    )
+
+
+def _seen_to_compile(compilation: Compilation, verdict: ProgramVerdict) -> bool:
+    """Return whether the last run of a program compiled a graph, if the program passed.
+
+    Other verdicts hide nothing.
+    """
+    if verdict.status is not Status.PASSED:
+        return True
+    return bool(compilation.runs) and compilation.runs[-1].compiles > 0
 
 
 def _comparable(program: PythonProgram) -> PythonProgram:

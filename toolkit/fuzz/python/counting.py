@@ -1,0 +1,21 @@
+"""Counts the graphs that a program has compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass
+class CountingBackend:
+    """A backend that counts the graphs that it compiles."""
+
+    compiler: Callable[..., Any]
+    compiles: int = 0
+
+    def __call__(self, graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+        self.compiles += 1
+        return self.compiler(graph, inputs)
