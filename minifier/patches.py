@@ -10,6 +10,7 @@ from tcdebug.minifier.capture import (
     entries,
     exports,
     identity,
+    marked_work,
 )
 from tcdebug.minifier.cases import settings
 from tcdebug.minifier.judging import untimed_guards
@@ -29,6 +30,7 @@ PATCHES: tuple[Patch, ...] = (
     *exports.PATCHES,
     *entries.PATCHES,
     *aot_functions.PATCHES,
+    *marked_work.PATCHES,
     *threads.PATCHES,
     *sleeping.PATCHES,
     *settings.PATCHES,

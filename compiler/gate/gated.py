@@ -67,17 +67,29 @@ class Supervision:
     """The supervisors of the gated passes of this process.
 
     One that is installed `everywhere` applies to all threads. An embedded compile supervises its
-    own passes unless there is such a supervisor.
+    own passes unless there is such a supervisor. One that stands by gets what is left.
     """
 
     everywhere: list[PassSupervisor] = field(default_factory=list)
     here: ContextVar[PassSupervisor | None] = field(
         default_factory=lambda: ContextVar("tcdebug_passes", default=None)
     )
+    standing_by: list[PassSupervisor] = field(default_factory=list)
 
     def current(self) -> PassSupervisor | None:
         """Return the supervisor to which passes report now."""
-        return self.everywhere[-1] if self.everywhere else self.here.get()
+        if self.everywhere:
+            return self.everywhere[-1]
+        return self.here.get() or (self.standing_by[-1] if self.standing_by else None)
+
+    @contextlib.contextmanager
+    def stand_by(self, supervisor: PassSupervisor) -> Iterator[None]:
+        """Let gated passes that report to nobody else report to a supervisor in this block."""
+        self.standing_by.append(supervisor)
+        try:
+            yield
+        finally:
+            self.standing_by.remove(supervisor)
 
     @contextlib.contextmanager
     def of_process(self, supervisor: PassSupervisor) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Marks the captures of Dynamo in a run folder, to detect a capture that does not end.
+"""Marks captures and passes in a run folder while they last, to detect one that does not end.
 
 It also keeps captures of other threads away while a candidate is judged.
 """
@@ -15,6 +15,10 @@ from typing import Any
 
 MARK = "capturing-"
 """The name of a mark, before the id of the process that captures."""
+OWN = "-own"
+"""The end of the mark of what a script calls itself. Dynamo may capture meanwhile."""
+DYNAMO = "a capture of Dynamo"
+"""The text of a mark that says what lasts."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +39,25 @@ class CaptureMarks:
     def begin(self, args: Any) -> None:
         """Mark that this process captures, if the folder exists. Dynamo calls this."""
         if self.active() and self.folder.is_dir():
-            self._mark.touch()
+            self._mark.write_text(DYNAMO)
 
     def end(self, args: Any) -> None:
         """Remove the mark. Dynamo calls this."""
         if self.active():
             self._mark.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def lasting(self, what: str) -> Iterator[None]:
+        """Mark this process while the block runs. A block inside of another changes nothing."""
+        mark = self._mark.with_name(f"{self._mark.name}{OWN}")
+        if not self.active() or not self.folder.is_dir() or mark.exists():
+            yield
+            return
+        mark.write_text(what)
+        try:
+            yield
+        finally:
+            mark.unlink(missing_ok=True)
 
     @property
     def _mark(self) -> Path:
@@ -59,17 +76,17 @@ def no_other_capture() -> Iterator[None]:
         yield
 
 
-def capturing_for(folder: Path) -> float:
-    """Return the seconds since the earliest capture began that has not ended. 0 if there is none.
+def capturing_for(folder: Path) -> tuple[float, str]:
+    """Return the seconds since the earliest one began that has not ended, and what it is.
 
-    A process that is killed leaves its mark behind.
+    If there is none, that is 0. A process that is killed leaves its mark behind.
     """
     now = time.time()
-    ages = [0.0]
+    ages = [(0.0, "")]
     for mark in folder.glob(f"{MARK}*"):
         try:
-            ages.append(now - mark.stat().st_mtime)
-        except FileNotFoundError:  # the capture has ended just now
+            ages.append((now - mark.stat().st_mtime, mark.read_text()))
+        except FileNotFoundError:  # it has ended just now
             continue
     return max(ages)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -128,6 +129,11 @@ class ScriptFailure:
         notes = (evidence(shown), *self.finding.notes) if shown else self.finding.notes
         finding = replace(self.finding, runs=self.search.runs, notes=notes)
         return replace(self, finding=finding, rounding=bool(shown))
+
+    @property
+    def longest(self) -> float:
+        """The seconds that a further run may take."""
+        return self.runs.seconds if self.failure.kind is Kind.HANG else math.inf
 
     @property
     def in_dynamo(self) -> bool:

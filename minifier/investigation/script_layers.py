@@ -150,7 +150,7 @@ class LayerSearch:
     used: Callable[[], frozenset[str]] = frozenset
     """Which of export, AOTInductor, gated passes and CUDA graphs the script may use."""
     stuck: bool = False
-    """Whether a capture of Dynamo does not end. Reuse of compiled code is then not at fault."""
+    """Whether a capture or a pass does not end. Reuse of compiled code is then not at fault."""
     raised_alike: Callable[[], bool] = lambda: False
     """Returns whether the script raises at the same place in eager and as it is."""
     may_count: Callable[[], bool] = lambda: False

@@ -14,7 +14,7 @@ import msgspec
 
 from tcdebug.compiler.events.log import EventLog, decoded
 from tcdebug.compiler.events.run_events import WorkerStart
-from tcdebug.compiler.events.schema import Fallback, PassRan
+from tcdebug.compiler.events.schema import DecisionTaken, Fallback, PassRan
 from tcdebug.compiler.events.search_events import CandidateRan, GraphRounded, ProgramExported
 from tcdebug.minifier.cases.layer_names import (
     AOTINDUCTOR,
@@ -69,7 +69,7 @@ class ScriptRuns:
     sessions: WarmSessions | None = None
     """Forks the process of each run. If it is None, each process is fresh."""
     stuck: bool = False
-    """Whether a capture of Dynamo was seen not to end within the time limit of a graph."""
+    """Whether a capture or a pass was seen not to end within the time limit of a graph."""
     failure: Outcome | None = None
     processes: int = 1
     runs: int = 0
@@ -96,7 +96,7 @@ class ScriptRuns:
             return {}
         if self.failure is not None and self.failure.kind is Kind.HANG and (DYNAMO,) in questions:
             rest = tuple(off for off in questions if off != (DYNAMO,))
-            return {**self.in_eager(), **self.ask(rest)}
+            return {**self.limiting((DYNAMO,)), **self.ask(rest)}
         answers = self._run_in_parallel(questions)
         if len(questions) > 1 and self.failure is not None:
             for off, outcome in answers.items():
@@ -137,11 +137,11 @@ class ScriptRuns:
         self._tighten(failure)
         return failure
 
-    def in_eager(self) -> dict[Off, Outcome]:
-        """Return how the script ends in eager. If it passes, its time limits the later runs."""
-        eager = self._run_in_parallel(((DYNAMO,),))
-        self._limit_by(eager[(DYNAMO,)])
-        return eager
+    def limiting(self, off: Off) -> dict[Off, Outcome]:
+        """Return how the script ends. If it passes, its time limits the later runs."""
+        answer = self._run_in_parallel((off,))
+        self._limit_by(answer[off])
+        return answer
 
     def used(self) -> frozenset[str]:
         """Return which of export, AOTInductor, gated passes and a GPU was seen in a run.
@@ -190,11 +190,13 @@ class ScriptRuns:
         if failure.kind is not Kind.HANG:
             self.seconds = min(self.seconds, SLOWER * failure.seconds + LEAST)
 
-    def _limit_by(self, eager: Outcome) -> None:
-        """Derive the limit of a run with compiles from one in eager, if that passed."""
-        if eager.kind is Kind.OK:
+    def _limit_by(self, passing: Outcome) -> None:
+        """Derive the limit of a run with compiles from one without, if that passed."""
+        if passing.kind is Kind.OK:
             capture = self.job.limits.seconds
-            longest = SLOWER * eager.seconds + (min(capture, STUCK_MOST) if self.stuck else capture)
+            longest = SLOWER * passing.seconds + (
+                min(capture, STUCK_MOST) if self.stuck else capture
+            )
             self.seconds = min(self.seconds, longest)
 
     def _run_in_parallel(
@@ -352,6 +354,8 @@ def _seen_in(record: dict[str, Any]) -> set[str]:
     match record["event"]:
         case ProgramExported.kind:
             return {AOTINDUCTOR if data["packaged"] else EXPORT}
+        case DecisionTaken.kind:  # the pass may not end
+            return {PROGRAM_PASSES} & {str(record.get("unit", "")).partition(".")[0]}
         case PassRan.kind:
             return {PROGRAM_PASSES} & {record.get("stage")}
         case WorkerStart.kind:

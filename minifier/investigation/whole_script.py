@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,7 +15,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.autograd_units import ALONE
 from tcdebug.minifier.bisection.layers import LayerFinding
-from tcdebug.minifier.cases.layer_names import DECOMPOSITIONS
+from tcdebug.minifier.cases.layer_names import DECOMPOSITIONS, DYNAMO, PROGRAM_PASSES
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.findings import FailureFindings, FailureFound
 from tcdebug.minifier.investigation.investigate import Investigation
@@ -60,16 +61,18 @@ def investigate_script(
     alone: Sequence[Outcome] = (),
     sessions: WarmSessions | None = None,
     reserved: float = 0.0,
+    longest: float = math.inf,
 ) -> Report:
     """Run the script of a job compiled, and investigate a failure, for at most `seconds`.
 
     If `layer` is known to be at fault, only its units are searched. `seen` is how the script failed
     before, and `alone` how it failed with AOTAutograd and nothing after it. Such runs need not be
     repeated to know that it fails every time. `reserved` seconds are kept unless a unit is named.
+    A run takes `longest` seconds at most.
     """
     subject = ScriptSubject(job, log, layer, sessions=sessions)
     script = WholeScript(job.script, tuple(job.args))
-    oracle = script_oracle(subject, seconds, "script")
+    oracle = script_oracle(subject, seconds, "script", longest)
     oracle.spending.reserved = reserved
     base = Toggles.parse(job.toggles)
     try:
@@ -120,15 +123,15 @@ def judge_script(
     seconds: float,
     say: Callable[[str], None],
     *,
-    stuck: bool = False,
+    endless: str = "",
     sessions: WarmSessions | None = None,
 ) -> ScriptFailure | Report | None:
     """Run the script as it is and, if it fails, find the layer at fault. None if it passes.
 
     If the script fails only without tcdebug in its process, this is reported at once.
 
-    `stuck` says that a capture of Dynamo did not end. The time of a run in eager then limits the
-    others.
+    `endless` is a capture, or the unit of a gated pass, that did not end. The time of a run without
+    it then limits the others.
 
     Each run has its own empty caches. A run that passes is repeated with the caches of its first
     process. Runs are forked by `sessions` if it is given, except where a claim needs a fresh
@@ -136,11 +139,13 @@ def judge_script(
     """
     deadline = time.monotonic() + seconds
     longest = max(job.limits.seconds * LONGER, LEAST)  # `--timeout` is for a graph, not a start
-    runs = ScriptRuns(job, log, longest, deadline, sessions, stuck)
+    runs = ScriptRuns(job, log, longest, deadline, sessions, bool(endless))
     known: dict[Off, Outcome] = {}
-    if stuck:
+    if endless:
         say("running the script in eager, and then as it is")
-        known |= runs.in_eager()
+        if endless.partition(".")[0] == PROGRAM_PASSES:
+            known |= runs.limiting((PROGRAM_PASSES,))
+        known |= runs.limiting((DYNAMO,))
     else:
         say("no graph fails alone; running the script as it is")
     if sessions is not None:
@@ -156,7 +161,7 @@ def judge_script(
         failure,
         {**known, (): failure},
         runs.used,
-        stuck,
+        bool(endless),
         runs.raised_alike,
         runs.may_count_compiles,
     )
@@ -167,4 +172,4 @@ def judge_script(
     except BudgetUsed:
         return ScriptFailure(job, failure, search.so_far(), runs, search, in_budget=False)
     log.emit(IN_FRESH_PROCESSES)
-    return judge_script(job, log, deadline - time.monotonic(), say, stuck=stuck)
+    return judge_script(job, log, deadline - time.monotonic(), say, endless=endless)

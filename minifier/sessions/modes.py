@@ -30,6 +30,7 @@ from tcdebug.minifier.capture.exports import (
 )
 from tcdebug.minifier.capture.identity import compile_is_identity
 from tcdebug.minifier.capture.layers_off import layers_off
+from tcdebug.minifier.capture.marked_work import work_marked
 from tcdebug.minifier.capture.watching.watched_entries import entries_watched
 from tcdebug.minifier.capture.watching.watcher import Watcher
 from tcdebug.minifier.cases.layer_names import CUDAGRAPHS, PROGRAM_PASSES, is_layer
@@ -69,6 +70,7 @@ def search(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
     patches.enter_context(compile_patched(session.recorder.wrap, log))
     patches.enter_context(packages_replaced(session.recorder.judge_program, log))
     patches.enter_context(entries_replaced(session.recorder.judge_entry, log))
+    patches.enter_context(work_marked(session.marks, log))
 
 
 def eager(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:

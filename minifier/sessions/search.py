@@ -111,7 +111,8 @@ class Session:
         earlier = Path(job.resume) / "answers.jsonl" if job.resume else None
         self.answers = Answers(self.folder / answers, earlier)
         self.recorder = Recorder(self.judge, job.run_dir, job.backend)
-        self.recorder.marks = CaptureMarks(self.folder, lambda: self.recorder.active)
+        self.marks = CaptureMarks(self.folder, lambda: self.recorder.active)
+        self.recorder.marks = self.marks
         self.recorder.refusals = job.wanted.oracle == VALIDATION
         self.recorder.raised = self._raised
         self.spending = Spending(Budget(job.seconds, job.reruns))

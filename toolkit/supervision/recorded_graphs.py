@@ -9,7 +9,7 @@ from tcdebug.minifier.processes.job import NOT_CAPTURED, SCRIPT_FAILED
 from tcdebug.reading.run_dir import find
 
 STUCK = -10
-"""The exit status of a session that was ended because Dynamo did not finish a capture."""
+"""The exit status of a session that was ended because a capture or a pass did not end."""
 
 GRAPH = re.compile(r"^graph (\d+)\b")
 """The beginning of what events say about a graph."""
@@ -64,11 +64,14 @@ def some_not_compared(folder: Path) -> bool:
     return not lost <= compared
 
 
-def recording_notes(status: int, folder: Path) -> list[str]:
-    """Say how the session that recorded the graphs ended, given its exit status, unless it is 0."""
+def recording_notes(status: int, folder: Path, endless: str) -> list[str]:
+    """Say how the session that recorded the graphs ended, given its exit status, unless it is 0.
+
+    If it was `STUCK`, `endless` did not end.
+    """
     if status == 0:
         return []
     if status == STUCK:
-        return ["Dynamo did not finish a capture, so no graph after it was judged alone"]
+        return [f"{endless} did not end, so no graph after it was judged alone"]
     word = "raised" if status == SCRIPT_FAILED else f"ended with status {status}"
     return [f"the script {word} while its graphs were recorded: see {folder / 'search.log'}"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -65,7 +66,7 @@ class ScriptSearch:
                 return report
             if recorded == STUCK:
                 seconds = self.run.job.limits.seconds
-                self.run.progress.say(f"Dynamo did not finish a capture within {seconds:.0f} s")
+                self.run.progress.say(f"{self.run.endless} did not end within {seconds:.0f} s")
             if recorded == LATE:
                 return self._unfinished("budget", "its graphs were searched")
             if report := search_ranks(self.run):
@@ -119,7 +120,7 @@ class ScriptSearch:
         try:
             failed = judge_script(
                 self.run.job, self.run.log, self.run.seconds_left, self.run.progress.say,
-                stuck=recorded == STUCK, sessions=sessions,
+                endless=self.run.endless if recorded == STUCK else "", sessions=sessions,
             )  # fmt: skip
             if isinstance(failed, Report):
                 return failed
@@ -193,7 +194,7 @@ class ScriptSearch:
 
     def _whole_notes(self, recorded: int) -> list[str]:
         """Return notes for a report of the whole script on how its graphs were judged."""
-        recording = recording_notes(recorded, self.run.folder)
+        recording = recording_notes(recorded, self.run.folder, self.run.endless)
         return [*recording, *self.run.unwatched()]
 
     def _whole_script(self, recorded: int, failed: ScriptFailure | None = None) -> Report:
@@ -208,8 +209,9 @@ class ScriptSearch:
         alone = failed.seen_alone if failed else []
         sessions = failed.runs.sessions if failed else self.run.sessions
         report = investigate_script(
-            self.run.job, self.run.log, left, layer, seen, alone, sessions, kept
-        )
+            self.run.job, self.run.log, left, layer, seen, alone, sessions, kept,
+            failed.longest if failed else math.inf,
+        )  # fmt: skip
         notes = [*self._candidates_notes(), *self._whole_notes(recorded)]
         return msgspec.structs.replace(report, notes=[*notes, *report.notes])
 

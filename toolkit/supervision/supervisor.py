@@ -65,6 +65,8 @@ class Supervisor:
     """Commands of the script's child processes that load torch, by process id."""
     sessions: WarmSessions | None = None
     """What forks the processes that run the script. If there is none, each is a fresh one."""
+    endless: str = ""
+    """What did not end when a session was `STUCK`: a capture, a function of torch, or a pass."""
     meanwhile: Callable[[], None] = lambda: None
     """Called again and again while a session runs."""
 
@@ -136,7 +138,9 @@ class Supervisor:
             self.meanwhile()
             if (self.folder / REPORT).exists():
                 break  # a child process of the script has found it: the others need not continue
-            if capturing_for(self.folder) > self.job.limits.seconds:
+            seconds, what = capturing_for(self.folder)
+            if seconds > self.job.limits.seconds:
+                self.endless = what
                 return STUCK
         return LATE
 

@@ -28,7 +28,7 @@ def test_a_capture_is_marked_while_it_lasts(tmp_path: Path) -> None:
         mark = tmp_path / f"capturing-{os.getpid()}"
         if mark.exists():
             os.utime(mark, (0, 0))
-        seen.append((mark.exists(), capturing_for(tmp_path)))
+        seen.append((mark.exists(), *capturing_for(tmp_path)))
 
     def function(x: torch.Tensor) -> torch.Tensor:
         comptime(look)
@@ -39,13 +39,15 @@ def test_a_capture_is_marked_while_it_lasts(tmp_path: Path) -> None:
     marks.watch()
     try:
         torch.compile(function, backend="eager")(torch.ones(2))
-        assert seen.pop(0)[1] > 1e9, "the mark has the age of the capture"
-        assert capturing_for(tmp_path) == 0.0
+        there, age, what = seen.pop(0)
+        assert there and age > 1e9, "the mark has the age of the capture"
+        assert what == "a capture of Dynamo"
+        assert capturing_for(tmp_path) == (0.0, "")
         assert not list(tmp_path.iterdir())
 
         active[0] = False  # as in a forked candidate, which has a limit of its own
         torch.compile(function, backend="eager", dynamic=True)(torch.ones(3))
-        assert seen.pop(0) == (False, 0.0)
+        assert seen.pop(0) == (False, 0.0, "")
     finally:
         torch._dynamo.reset()
 
@@ -54,9 +56,9 @@ def test_marks_of_processes_that_were_ended_are_removed(tmp_path: Path) -> None:
     mark = tmp_path / "capturing-1"
     mark.touch()
     os.utime(mark, (0, 0))
-    assert capturing_for(tmp_path) > 1e9
+    assert capturing_for(tmp_path)[0] > 1e9
     remove_marks(tmp_path)
-    assert capturing_for(tmp_path) == 0.0
+    assert capturing_for(tmp_path) == (0.0, "")
 
 
 def test_a_candidate_that_is_forked_while_a_thread_captures_does_not_wait_for_it() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tcdebug.compiler.events.event import Event
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.events.schema import Fallback
+from tcdebug.compiler.events.schema import DecisionTaken, Fallback
 from tcdebug.compiler.events.search_events import GraphRounded
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.script_failure import ScriptFailure
@@ -31,6 +31,17 @@ BARE = ("layer.dynamo.wrapper",)
 ANEW, BACKEND_ANEW = ("layer.dynamo.guards",), ("layer.backend.guards",)
 CUDAGRAPHS = ("cudagraphs",)
 AOT_ANEW = ("layer.autograd.guards",)
+
+ENDLESS_PASS = """
+import time
+import tcdebug, torch
+
+@tcdebug.gated("endless")
+def endless(graph):
+    time.sleep(10_000)
+
+endless(torch.fx.Graph())
+"""
 
 Runs = Mapping[Off, Outcome]
 
@@ -120,6 +131,28 @@ def test_rounding_explains_nothing_if_every_graph_was_judged_and_none_was_rounde
     assert may_round(folders[1], other, seen)
     assert may_round(folders[2], part)
     assert may_round(folders[3], in_child)
+
+
+def test_a_script_whose_first_pass_does_not_end_is_seen_to_have_passes(tmp_path: Path) -> None:
+    """The event of a pass is written when it ends."""
+    log = EventLog(tmp_path)
+    runs = ScriptRuns(Job("layers", "script.py", [], str(tmp_path)), log, 60.0, 60.0)
+    log.emit(DecisionTaken("inline", 0, allowed=True), unit="fuse.inline", site="1")
+    assert runs.used() == frozenset()
+    log.emit(DecisionTaken("fast_tanh", 0, allowed=True), unit="user.fast_tanh", site="2")
+    assert runs.used() == {"user"}
+
+
+def test_a_run_without_the_passes_of_a_script_limits_the_others_if_one_does_not_end(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(ENDLESS_PASS)
+    job = Job("layers", str(script), [], str(tmp_path))
+    runs = ScriptRuns(job, EventLog(tmp_path), 300.0, time.monotonic() + 300.0, stuck=True)
+    answers = runs.limiting(("user",))
+    assert {off: outcome.kind for off, outcome in answers.items()} == {("user",): Kind.OK}
+    assert runs.seconds < 300.0
 
 
 def test_the_run_in_eager_of_a_script_that_hangs_needs_no_other_run_beside_it(
