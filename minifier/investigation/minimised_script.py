@@ -137,7 +137,7 @@ def with_minimised_script(
     short.write_text(f"{result.text.strip()}\n")
     outcome = Outcome(
         Kind(fault.failure.kind), "script", fault.failure.signature,
-        result.message or fault.failure.message,
+        result.message or fault.failure.message, seconds=task.run_seconds,
     )  # fmt: skip
     small = msgspec.structs.replace(job, script=str(short), args=result.args)
     folder, working = Path(job.script).resolve().parent, None
@@ -172,15 +172,25 @@ def _problem(
         others = {
             how: pool.submit(verify, path, toggles, seconds) for how, toggles in passing.items()
         }
-        alone = pool.submit(verify, short, (), seconds) if short else None
+        alone = pool.submit(_fails_alone, short, task, seconds) if short else None
         if failing.result().late:
             return failing.result(), "did not end in time"
         if not failing.result().reproduced:
             return failing.result(), "does not fail in the same way"
-        if alone is not None and alone.result().status in (PASSES, UNRESOLVED):
+        if alone is not None and not alone.result():
             return failing.result(), "does not fail without the repro around it"
         wrong = [how for how, ran in others.items() if not ran.result().passed]
     return failing.result(), " and ".join(wrong)
+
+
+def _fails_alone(short: Path, task: MinimisingTask, seconds: float) -> bool:
+    """Return whether a script fails without a repro around it.
+
+    A hang is a run that takes longer than one of the repro, in which the script counts as hanging.
+    """
+    if task.kind == Kind.HANG and 0.0 < task.run_seconds < seconds:
+        return verify(short, (), task.run_seconds).late
+    return verify(short, (), seconds).status not in (PASSES, UNRESOLVED)
 
 
 def _documented(

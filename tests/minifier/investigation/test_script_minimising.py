@@ -186,6 +186,39 @@ def test_a_training_script_shrinks_to_the_fault_and_its_repro_passes_without_the
     assert repro.read_text() == "the repro of the whole script"
 
 
+ENDLESS = """
+import time
+import torch
+torch.compile(lambda x: x + 1, backend=lambda graph, inputs: time.sleep(10_000))(torch.ones(1))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("warm")
+def test_a_small_script_that_does_not_end_is_kept_if_it_ends_in_eager(tmp_path: Path) -> None:
+    repro = tmp_path / "repro.py"
+    repro.write_text("the repro of the whole script")
+    failure = ReportedFailure("hang", "script | hang", "script", "no end after 60 s")
+    fault = ReportedFault(
+        failure, [Culprit(DYNAMO, "training.py", "", 0)], confirmed=True, repro=str(repro),
+        fails="python repro.py", passes=f"python repro.py --off={DYNAMO}",
+    )  # fmt: skip
+    report = Report("confirmed", failure, faults=[fault], layer=DYNAMO)
+    job, log = Job("minimise", str(tmp_path / "training.py"), [], str(tmp_path)), EventLog(tmp_path)
+    task = minimising_task(report, 100.0, 20.0)
+    assert task is not None
+    result = MinimisedScript(ENDLESS, [], alone=True)
+    after = with_minimised_script(job, report, task, result, log, 120.0)
+    assert after.notes == [] and after.script is not None
+    assert (tmp_path / "short.py").read_text() == f"{ENDLESS.strip()}\n"
+
+    repro.write_text("the repro of the whole script")
+    ends = MinimisedScript(ENDLESS.replace("10_000", "0.1"), [], alone=True)
+    after = with_minimised_script(job, report, task, ends, log, 120.0)
+    assert after.script is None and "does not fail in the same way" in after.notes[0]
+
+
 FULL_DEQUE = """
 import collections
 import torch
