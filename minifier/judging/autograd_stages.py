@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ from tcdebug.minifier.cases.lineage import Change, leaves
 from tcdebug.minifier.cases.outcome import Kind
 from tcdebug.minifier.cases.source import load
 from tcdebug.minifier.judging.compare import Difference, difference
+from tcdebug.minifier.judging.reference.widened_dtypes import in_float64
 from tcdebug.minifier.judging.replay import (
     Results,
     compare,
@@ -220,7 +222,9 @@ def _expected(captured: fx.GraphModule, args: Sequence[Any]) -> _Expected:
     exact: Values = {}
     exact_outputs: Sequence[Any] | None = None
     with contextlib.suppress(Exception), torch.random.fork_rng():  # it may need its own dtypes
-        exact, exact_outputs = _computed(captured, clone_values(args, _WIDER))
+        exact, exact_outputs = in_float64(
+            partial(_computed, captured), lambda graph: graph(clone_values(args, _WIDER))
+        )
     return _Expected(values, [_plain(o) for o in outputs], gradients, exact, exact_outputs)
 
 

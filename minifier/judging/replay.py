@@ -26,13 +26,14 @@ from tcdebug.minifier.cases.lineage import Change, leaves
 from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature
 from tcdebug.minifier.cases.source import load
 from tcdebug.minifier.judging.compare import Difference, Referee, first_difference
-from tcdebug.minifier.judging.draws import drawn_since, with_equal_draws
 from tcdebug.minifier.judging.endings import ENDLESS
 from tcdebug.minifier.judging.further_calls import NumberedCall, calls_of, can_be_repeated
 from tcdebug.minifier.judging.kernels import EndlessKernels, finish_kernels
 from tcdebug.minifier.judging.layout import layout_difference
 from tcdebug.minifier.judging.named_call import named_call
 from tcdebug.minifier.judging.own_draws import SEEDS, difference_of_draws
+from tcdebug.minifier.judging.reference.draws import drawn_since, with_equal_draws
+from tcdebug.minifier.judging.reference.widened_dtypes import in_float64, weights_in_float64
 from tcdebug.minifier.judging.untimed_guards import untimed_guards
 from tcdebug.minifier.judging.unwritten import (
     Memory,
@@ -379,13 +380,14 @@ def _reference(case: Case, module: torch.nn.Module) -> Results | None:
     if needs_own_dtypes(module):
         return None
 
-    def widened() -> Results:
-        for value in [*module.buffers(), *module.parameters()]:
-            if value.is_floating_point():
-                value.data = value.data.double()
-        return run(module, case, dtype=torch.float64)
+    def widened(graph: Callable[..., Any]) -> Results:
+        with weights_in_float64(module):
+            return run(graph, case, dtype=torch.float64)
+
+    def reference(graph: Callable[..., Any]) -> Results:
+        return with_equal_draws(lambda: run(module, case), lambda: widened(graph), seed=SEED)
 
     try:
-        return with_equal_draws(lambda: run(module, case), widened, seed=SEED)
+        return in_float64(module, reference)
     except Exception:
         return None

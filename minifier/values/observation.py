@@ -94,17 +94,22 @@ class Observation:
         written: tuple[str, str, torch.Tensor],
         suspects: tuple[Step, ...] = (),
         updated: frozenset[str] = frozenset(),
+        before: dict[str, Any] | None = None,
     ) -> bool:
         """Compare a value with its reference. Return whether it could be compared.
 
         `written` is the name, the FX node and the value. `suspects` are earlier steps whose results
-        no node describes, and `updated` the inputs that the graph has updated. A wrong value
-        ends the script.
+        no node describes, and `updated` the inputs that the graph has updated. The value may also
+        be right by what was known `before` the suspects. A wrong value ends the script.
         """
         buffer, node, value = written
         try:
             computed = reference.compute(node, known, updated)
             wrong = judged(value, computed, self.oracle, buffer)
+            if wrong is not None and before is not None:
+                earlier = reference.compute(node, before, updated)
+                if judged(value, earlier, self.oracle, buffer) is None:
+                    computed, wrong = earlier, None
         except Unjudged as reason:
             self.unjudged[str(reason)[:200]] += 1
             return False

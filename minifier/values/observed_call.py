@@ -35,6 +35,8 @@ class Content:
     judged: bool = False
     whole: bool = True
     """False for memory that is allocated, and that steps may write in parts."""
+    reused: bool = False
+    """Whether its variable is deleted, and other memory has its place: steps may write in parts."""
     hash: str = ""
     steps: list[Step] = field(default_factory=list)
     """The steps that wrote it."""
@@ -68,6 +70,8 @@ class ObservedCall:
         self.initial: dict[str, Any] = {}
         self.writers: list[tuple[Step, int]] = []
         """The steps so far, with the memory that each has written."""
+        self.nodes_of: dict[Step, set[str]] = {}
+        """The FX nodes whose values each step has written."""
         self.number = 0
         self.running: _Running | None = None
         self.updates = updated = graph.reference.updated_inputs()
@@ -120,7 +124,9 @@ class ObservedCall:
             self._alias(statement, variables)
         elif statement.effect is Effect.DELETES:
             for name in statement.targets:
-                self.contents.pop(name, None)
+                content = self.contents.pop(name, None)
+                if content is not None and content.buffer == name:
+                    content.reused = True
         elif self.running is not None:
             running, self.running = self.running, None
             self.graph.observation.steps += 1
@@ -209,6 +215,7 @@ class ObservedCall:
             if (old := self.contents.get(name)) is not None and old.buffer == name and old.hash:
                 node = self.updates.get(name, "")  # written again: the memory is updated in place
             made = Content(value, node, name, steps=[*running.suspects, running.step])
+            self.nodes_of.setdefault(running.step, set()).add(node)
             if isinstance(value, torch.Tensor):
                 self.writers.append((running.step, value.untyped_storage().data_ptr()))
                 self._written_in_parts(value, made, running)
@@ -234,10 +241,12 @@ class ObservedCall:
     def _written_in_parts(self, value: torch.Tensor, made: Content, running: _Running) -> None:
         """Record that a step wrote a part of memory that was allocated as a whole."""
         for content in dict.fromkeys(self.contents.values()):
-            if content.whole or not isinstance(content.value, torch.Tensor):
+            in_parts = content.reused or not content.whole
+            if not in_parts or not isinstance(content.value, torch.Tensor):
                 continue
             if content.buffer != made.buffer and _views(value, content.value):
-                content.node = ""  # no step is known to complete it
+                # no step is known to complete it
+                content.node, content.judged, content.hash = "", False, ""
                 content.steps.append(running.step)
                 content.known.update({k: _copy(v) for k, v in running.known.items()})
 
@@ -273,6 +282,7 @@ class ObservedCall:
             (content.buffer, content.node, content.value),
             tuple(content.steps[:-1]),
             self._updated(),
+            self._before(content.steps[:-1], known),
         )
         content.judged = True
         content.hash = digest(content.value)
@@ -280,6 +290,17 @@ class ObservedCall:
             content.node, content.judged, content.hash = "", False, ""
         else:
             content.known = {}
+
+    def _before(self, steps: Iterable[Step], known: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the known values without those that these steps have written.
+
+        None if they have written none of them. Such a step may have computed its other results,
+        which no node describes, from values that it had not rounded yet.
+        """
+        written = {node for step in steps for node in self.nodes_of.get(step, ())}
+        if not written & known.keys():
+            return None
+        return {node: value for node, value in known.items() if node not in written}
 
     def _updated(self) -> frozenset[str]:
         """Return the inputs that the steps before the current one have updated."""

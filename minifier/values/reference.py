@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from tcdebug.minifier.cases.case import clone_values, depends_on_dtype
+from tcdebug.minifier.cases.case import clone_values, depends_on_dtype, flatten
+from tcdebug.minifier.judging.reference.draws import draws_nothing
 
 WIDER: Mapping[torch.dtype, torch.dtype] = {
     torch.float32: torch.float64,
@@ -179,9 +180,23 @@ def _check(node: fx.Node) -> None:
     name = operator_name(node.target)
     if name in UNINITIALISED:
         raise Unjudged("memory that nothing has written")
-    tags = getattr(node.target, "tags", ())
-    if torch.Tag.nondeterministic_seeded in tags or name.startswith("inductor_"):
+    if name.startswith("inductor_") or _draws(node):
         raise Unjudged("random numbers")
+
+
+def _draws(node: fx.Node) -> bool:
+    """Return whether a node may draw random numbers.
+
+    Attention without dropout draws none. On a GPU it returns the state of a generator too.
+    """
+    target = node.target
+    if torch.Tag.nondeterministic_seeded not in getattr(target, "tags", ()):
+        return False
+    if not isinstance(target, torch._ops.OpOverload):
+        return True
+    made = (v for v in flatten(node.meta.get("val")) if isinstance(v, torch.Tensor))
+    on_cpu = all(value.device.type == "cpu" for value in made)
+    return not (on_cpu and draws_nothing(target, node.args, node.kwargs))
 
 
 def is_view(node: fx.Node) -> bool:

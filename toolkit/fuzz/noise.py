@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from tcdebug.minifier.cases.case import CaseInput, clone_values, tensors_of
 from tcdebug.minifier.cases.lineage import Change
-from tcdebug.minifier.judging.draws import with_equal_draws
+from tcdebug.minifier.judging.reference.draws import with_equal_draws
 from tcdebug.minifier.judging.replay import SEED, Results, run
 from tcdebug.strategies.program import Program
 

@@ -27,7 +27,7 @@ from tcdebug.minifier.cases.case import flatten, from_captured, size_at_capture
 from tcdebug.minifier.cases.exception_identity import root_cause
 from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature
 from tcdebug.minifier.cases.source import load
-from tcdebug.minifier.judging.draws import drawn_since
+from tcdebug.minifier.judging.reference.draws import drawn_since
 from tcdebug.minifier.judging.replay import SEED, compare, compare_draws, run
 from tcdebug.minifier.repros.script_setup import Script, sets_up
 from tcdebug.minifier.repros.verify import SECONDS

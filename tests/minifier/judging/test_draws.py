@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tcdebug.minifier.judging.draws import Unrepeatable, with_equal_draws
+from tcdebug.minifier.judging.reference.draws import Unrepeatable, with_equal_draws
 
 SEED = 1234
 HALVES = torch.tensor([[0.5, 1.5, -2.0], [3.0, 0.25, 1.0]], dtype=torch.bfloat16)

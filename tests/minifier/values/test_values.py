@@ -6,10 +6,12 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 import torch
+from healthy_models import cells, pyramid, rotary
 from numerical_faults import EMBEDDED, STOCK, NumericalFault, model
 from observed_models import Step, breaks, dropout, dynamic, in_place, observe, reductions
 
@@ -26,6 +28,28 @@ def test_no_kernel_of_a_healthy_model_is_wrong(step: Step, tmp_path: Path) -> No
     report = observe(step, tmp_path, "tcdebug")
     assert report.found is None
     assert report.unexplained == []
+    assert report.values > 10
+
+
+def attention(compiled: Callable[..., Any]) -> None:
+    x = torch.randn(1, 2, 8, 4, dtype=torch.bfloat16, requires_grad=True)
+    attend = torch.nn.functional.scaled_dot_product_attention
+    compiled(lambda v: attend(v * 2, v, v + 1))(x).sum().backward()
+
+
+def test_attention_without_dropout_is_compared(tmp_path: Path) -> None:
+    report = observe(attention, tmp_path, "tcdebug")
+    assert (report.found, report.unjudged) == (None, {})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["inductor", "tcdebug"])
+@pytest.mark.parametrize("step", [cells, pyramid, rotary])
+def test_no_kernel_is_wrong_that_rounds_elsewhere_or_writes_parts_of_reused_memory(
+    step: Step, backend: str, tmp_path: Path
+) -> None:
+    report = observe(step, tmp_path, backend)
+    assert (report.found, report.unexplained) == (None, [])
     assert report.values > 10
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -67,7 +67,9 @@ class _Draws(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch has no
                 return made
             self.each(made[1])
             return _dropped(args, made[1]), made[1]
-        if torch.Tag.nondeterministic_seeded in func.tags and not _certain(func, args, kwargs):
+        if torch.Tag.nondeterministic_seeded in func.tags and not draws_nothing(
+            func, args, kwargs or {}
+        ):
             if not isinstance(made, torch.Tensor) or func._schema.name not in DRAWS:
                 raise Unrepeatable(f"{func} returns more than its random numbers")
             self.each(made)
@@ -100,10 +102,10 @@ def _state(generator: torch.Generator) -> bytes:
     return bytes(generator.get_state().tolist())
 
 
-def _certain(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> bool:
+def draws_nothing(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Return whether a call that could draw numbers does not: attention without dropout."""
     for place, argument in enumerate(func._schema.arguments):
         if argument.name == "dropout_p":
-            given = args[place] if place < len(args) else (kwargs or {}).get("dropout_p")
+            given = args[place] if place < len(args) else kwargs.get("dropout_p")
             return (argument.default_value if given is None else given) == 0
     return False
