@@ -133,7 +133,7 @@ def _inlined(function: ast.FunctionDef, args: Sequence[ast.expr], call: ast.Call
         for name, value in values.items()
         if not (isinstance(value, ast.Name) and value.id == name)
     ]
-    ends = [n for s in function.body for n in _own_ends(s)]
+    ends = [n for s in function.body for n in own_ends(s)]
     match last:
         case ast.Return() if ends == [last]:
             return [*bindings, *before], last.value
@@ -161,13 +161,13 @@ def given_values(
     return values if set(values) == set(named) and len(args) + len(keywords) == len(given) else None
 
 
-def _own_ends(node: ast.AST) -> Iterator[ast.AST]:
+def own_ends(node: ast.AST) -> Iterator[ast.AST]:
     """Yield the returns and yields of a function, without those of functions inside it."""
     if isinstance(node, ast.Return | ast.Yield | ast.YieldFrom | ast.Global | ast.Nonlocal):
         yield node
     if not isinstance(node, (*DEFINITIONS, ast.Lambda)):
         for child in ast.iter_child_nodes(node):
-            yield from _own_ends(child)
+            yield from own_ends(child)
 
 
 def _as_expression(function: ast.FunctionDef, call: ast.Call) -> ast.expr | None:

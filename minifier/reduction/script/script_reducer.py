@@ -27,6 +27,11 @@ from tcdebug.minifier.reduction.script.statements import (
 )
 from tcdebug.minifier.reduction.script.surroundings import DropProgramArguments, StandAlone
 from tcdebug.minifier.reduction.script.tables import DropEntries, LookUpEntries
+from tcdebug.minifier.reduction.script.unfolding import (
+    InlineContexts,
+    ReplaceAliases,
+    WriteOutComprehensions,
+)
 from tcdebug.minifier.reduction.script.values import (
     DropArguments,
     HoistOperands,
@@ -109,6 +114,7 @@ class ScriptReducer(ReductionLoop[ScriptText]):
                 self._literals,
                 InlineFunctions(),
                 InlineMethods(),
+                InlineContexts(),
                 UnwrapBlocks(),
                 DropParameters(),
                 DropStatements(),
@@ -121,6 +127,8 @@ class ScriptReducer(ReductionLoop[ScriptText]):
                 DropProgramArguments(),
                 DropDecorations(),
                 DropArguments(),
+                ReplaceAliases(),
+                WriteOutComprehensions(),
                 LookUpEntries(),
                 ShrinkNumbers(1, together=True),
                 ShrinkNumbers(2, together=True),

@@ -1,0 +1,156 @@
+"""Writes out what stands for something else: aliases, comprehensions, context managers."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+
+from tcdebug.minifier.reduction.script.inlining import Substituting, given_values, own_ends
+from tcdebug.minifier.reduction.script.rewriting import (
+    Rewrite,
+    SyntaxReduction,
+    expressions,
+    statements,
+)
+
+MOST = 4
+"""A comprehension over more elements is not written out."""
+
+
+class ReplaceAliases(SyntaxReduction):
+    """Replaces a name by the name that it stands for, and the calls of a function that returns one.
+
+    A constant that such a function returns counts too.
+    """
+
+    name = "replace_aliases"
+
+    def rewrites(self, tree: ast.Module) -> list[Rewrite]:
+        """Return one edit for each name that is bound once, and for each such function."""
+        names = [n for n in ast.walk(tree) if isinstance(n, ast.Name)]
+        stored = Counter(n.id for n in names if not isinstance(n.ctx, ast.Load))
+        read: dict[str, list[ast.Name]] = {}
+        for node in names:
+            if isinstance(node.ctx, ast.Load):
+                read.setdefault(node.id, []).append(node)
+        calls = {id(n.func): n for n in ast.walk(tree) if isinstance(n, ast.Call)}
+        found = []
+        for statement in statements(tree):
+            match statement:
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Name() as value):
+                    if stored[name] == 1:
+                        uses: Sequence[ast.expr] = read.get(name, ())
+                        found.append(_replaced(statement, uses, value))
+                case ast.FunctionDef(
+                    name=name, decorator_list=[],
+                    body=[ast.Return(value=ast.Name() | ast.Constant() as value)],
+                ) if not _parameters(statement.args):  # fmt: skip
+                    made = [calls.get(id(use)) for use in read.get(name, ())]
+                    plain = [c for c in made if c is not None and not (c.args or c.keywords)]
+                    if len(plain) == len(made):
+                        found.append(_replaced(statement, plain, value))
+        return found
+
+
+def _replaced(statement: ast.stmt, uses: Sequence[ast.expr], value: ast.expr) -> Rewrite:
+    """Return the edit that puts a value in the place of uses, without what defines them."""
+    return Rewrite(((statement, ()), *((use, (deepcopy(value),)) for use in uses)))
+
+
+def _parameters(arguments: ast.arguments) -> bool:
+    return any(isinstance(node, ast.arg) for node in ast.walk(arguments))
+
+
+class WriteOutComprehensions(SyntaxReduction):
+    """Replaces a comprehension over a display by the display of its elements."""
+
+    name = "write_out_comprehensions"
+
+    def rewrites(self, tree: ast.Module) -> list[Rewrite]:
+        """Return one edit for each comprehension with one loop and no condition."""
+        found = []
+        for node in expressions(tree):
+            match node:
+                case ast.DictComp(key=key, value=value, generators=[loop]):
+                    parts: list[ast.expr] = [key, value]
+                case (
+                    ast.ListComp(elt=element, generators=[loop])
+                    | ast.GeneratorExp(elt=element, generators=[loop])
+                ):
+                    parts = [element]
+                case _:
+                    continue
+            columns = [[*_written_out(part, loop)] for part in parts]
+            if not columns[0]:
+                continue
+            display = (
+                ast.Dict([*columns[0]], columns[1])
+                if isinstance(node, ast.DictComp)
+                else ast.List(columns[0], ast.Load())
+            )
+            found.append(Rewrite.of(node, display))
+        return found
+
+
+def _written_out(part: ast.expr, loop: ast.comprehension) -> Iterator[ast.expr]:
+    """Yield a part of a comprehension for each element of the display that it iterates over."""
+    match loop:
+        case ast.comprehension(
+            target=ast.Name(id=name), iter=ast.List(elts=elements) | ast.Tuple(elts=elements),
+            ifs=[], is_async=0,
+        ) if len(elements) <= MOST:  # fmt: skip
+            for element in elements:
+                yield Substituting({name: element}).visit(deepcopy(part))
+
+
+class InlineContexts(SyntaxReduction):
+    """Puts a block in the place of the `yield` of the script's own context manager.
+
+    The manager is a function that yields once, as a statement or as the body of a `try`.
+    """
+
+    name = "inline_contexts"
+
+    def rewrites(self, tree: ast.Module) -> list[Rewrite]:
+        """Return one edit for each block with one such manager."""
+        managers = {
+            s.name: s
+            for s in statements(tree)
+            if isinstance(s, ast.FunctionDef) and len(s.decorator_list) == 1
+        }
+        found = []
+        for statement in statements(tree):
+            match statement:
+                case ast.With(items=[ast.withitem(ast.Call(func=ast.Name(id=name)) as call, as_)]):
+                    if (manager := managers.get(name)) is not None:
+                        body = _around(manager, call, as_, statement.body)
+                        found += [Rewrite.of(statement, *body)] if body else []
+        return found
+
+
+def _around(
+    manager: ast.FunctionDef, call: ast.Call, target: ast.expr | None, block: Sequence[ast.stmt]
+) -> list[ast.stmt]:
+    """Return a block with what its manager does around it; nothing if that is not known."""
+    values = given_values(manager.args, call.args, call.keywords)
+    ends = [n for s in manager.body for n in own_ends(s)]
+    if values is None or len(ends) != 1:
+        return []
+    written: list[ast.stmt] = [ast.Assign([ast.Name(n, ast.Store())], v) for n, v in values.items()]
+    for place, statement in enumerate(manager.body):
+        match statement:
+            case ast.Expr(ast.Yield(value=value)):
+                after: list[ast.stmt] = []
+            case ast.Try(
+                body=[ast.Expr(ast.Yield(value=value))], handlers=[], finalbody=after, orelse=[]
+            ):
+                pass
+            case _:
+                continue
+        given = ast.Constant(None) if value is None else value
+        bound: list[ast.stmt] = [] if target is None else [ast.Assign([target], given)]
+        before, rest = manager.body[:place], manager.body[place + 1 :]
+        return deepcopy([*written, *before, *bound, *block, *after, *rest])
+    return []
