@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from tcdebug.minifier.judging.reference.widened_dtypes import in_float64
 from tcdebug.minifier.judging.unwritten import Memory, filling_before_backward
 from tcdebug.minifier.repros.judge.calls import (
     FURTHER_SEEDS,
@@ -113,9 +114,11 @@ class GraphJudge:
         memory, compared = self._memory(eager, to_parent)
         exact = None
         with contextlib.suppress(Exception):  # a graph that needs its own dtypes has only eager
-            wide = self._wide_inputs()
-            if wide is not None:
-                exact = compared(run(self.graph().double(), wide, to_parent.phase))
+            if self.widens:
+                wide = in_float64(
+                    self.graph().double(), lambda g: run(g, self._wide_inputs(), to_parent.phase)
+                )
+                exact = compared(wide)
         values = self.inputs()
         for k, dim in self.dynamic:
             torch._dynamo.maybe_mark_dynamic(values[k], dim)
@@ -209,10 +212,8 @@ class GraphJudge:
         print(f"compiling took {seconds:.1f} CPU-seconds; the limit is {self.longer_than}")
         return {"kind": "slow" if seconds > self.longer_than else "ok", "phase": "compile"}
 
-    def _wide_inputs(self) -> list[Any] | None:
-        """Return the inputs in float64; None if that is impossible."""
-        if not self.widens:
-            return None
+    def _wide_inputs(self) -> list[Any]:
+        """Return the inputs in float64."""
         if "wide" in signature(self.inputs).parameters:  # inputs share memory
             return self.inputs(wide=lambda m: m.double() if m.is_floating_point() else m)
         return widened(self.inputs())

@@ -70,6 +70,11 @@ def test_the_script_judges_odd_values_as_the_minifier_does(
     assert script["difference"](eager, actual, None) == (found.what if found else None)
 
 
+def test_the_script_runs_a_graph_with_casts_in_float64(script: dict[str, Any]) -> None:
+    ones = torch.ones(2, dtype=torch.float64)
+    assert script["in_float64"](torch.Tensor.bfloat16, lambda graph: graph(ones) @ ones) == 2.0
+
+
 @pytest.mark.parametrize("most", [0, 9, 99])
 def test_cheap_calls_are_repeated_as_often_as_a_repro_says(most: int) -> None:
     assert len(list(further_calls(most))) == most

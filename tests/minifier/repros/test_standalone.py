@@ -122,7 +122,7 @@ def test_converting_changes_nothing_else_and_is_the_same_as_writing(tmp_path: Pa
     assert judges_graph(short) and judges_graph(text) and not judges_graph("import torch\n")
     assert "runs=3" in text and "tcdebug.minifier.repros" not in text
     assert {n.name for n in ast.parse(text).body if isinstance(n, ast.ClassDef)} == {
-        "Graph", "ChildReport", "GraphJudge",
+        "Graph", "ChildReport", "GraphJudge", "_DtypesWidened",
     }  # fmt: skip
 
 
