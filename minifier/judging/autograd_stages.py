@@ -194,6 +194,7 @@ class _Expected:
     """The gradients of arguments that require one, with the argument's position."""
     exact_values: Values
     exact_outputs: Sequence[Any] | None
+    exact_gradients: Sequence[tuple[int, Any]] = ()
 
     def first_wrong(self, outputs: Sequence[Any]) -> Difference | None:
         """Return the first wrong result."""
@@ -205,10 +206,12 @@ class _Expected:
 
     def first_wrong_gradient(self, gradients: Sequence[Any]) -> Difference | None:
         """Return the first wrong gradient, if the traced graph has the same arguments."""
+        exact = dict(self.exact_gradients)
         for place, right in self.gradients:
             if place >= len(gradients):
                 return None
-            if found := _differs(right, gradients[place], f"gradient {place}"):
+            where = f"gradient {place}"
+            if found := _differs(right, gradients[place], where, exact.get(place)):
                 return found
         return None
 
@@ -221,11 +224,24 @@ def _expected(captured: fx.GraphModule, args: Sequence[Any]) -> _Expected:
         gradients = _gradients(copies, outputs) if torch.is_grad_enabled() else []
     exact: Values = {}
     exact_outputs: Sequence[Any] | None = None
+    exact_gradients: Sequence[tuple[int, Any]] = ()
     with contextlib.suppress(Exception), torch.random.fork_rng():  # it may need its own dtypes
-        exact, exact_outputs = in_float64(
-            partial(_computed, captured), lambda graph: graph(clone_values(args, _WIDER))
+        wide, exact, found = in_float64(
+            partial(_computed, captured, detach=False), lambda graph: _on_wide(graph, args)
         )
-    return _Expected(values, [_plain(o) for o in outputs], gradients, exact, exact_outputs)
+        exact_outputs = [_plain(o) for o in found]
+        exact_gradients = _gradients(wide, found) if torch.is_grad_enabled() else ()
+    return _Expected(
+        values, [_plain(o) for o in outputs], gradients, exact, exact_outputs, exact_gradients
+    )
+
+
+def _on_wide(
+    graph: Callable[[Sequence[Any]], tuple[Values, list[Any]]], args: Sequence[Any]
+) -> tuple[list[Any], Values, list[Any]]:
+    """Return copies of arguments in float64, and what a graph computes from them."""
+    wide = clone_values(args, _WIDER)
+    return wide, *graph(wide)
 
 
 def _wider(memory: torch.Tensor) -> torch.Tensor:

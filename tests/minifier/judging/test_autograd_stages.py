@@ -14,7 +14,7 @@ from torch._functorch._aot_autograd import graph_capture, runtime_wrappers
 from torch._subclasses.functional_tensor import FunctionalTensorMode
 
 from tcdebug.minifier.cases.autograd_stage import StageFound
-from tcdebug.minifier.judging.autograd_stages import find_autograd_stage
+from tcdebug.minifier.judging.autograd_stages import _expected, find_autograd_stage
 
 aten = torch.ops.aten
 
@@ -165,3 +165,27 @@ def test_no_stage_is_named_for_different_random_numbers(gradients: bool) -> None
         return torch.nn.functional.dropout(x) + torch.rand_like(y)
 
     assert stage_of(function, *inputs(gradients=gradients)) is None
+
+
+def test_a_gradient_that_is_rounded_elsewhere_than_in_eager_is_right() -> None:
+    """Both are far from each other, and near to float64, as in a trace of a healthy graph."""
+    torch.manual_seed(0)
+
+    def less_its_mean(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        for _ in range(4):
+            x = x + torch.tanh((x.float() * 1.5).to(torch.bfloat16) @ weight)
+        return x - x.mean(-1, keepdim=True)
+
+    x = torch.randn(16, 16, dtype=torch.bfloat16, requires_grad=True)
+    weight = torch.randn(16, 16, dtype=torch.bfloat16, requires_grad=True)
+    case = captured(less_its_mean, x, weight)
+    expected = _expected(case.module, case.values())
+    eager, exact = dict(expected.gradients), dict(expected.exact_gradients)
+    assert exact.keys() == eager.keys() == {0, 1}
+    rounded = [exact[place].to(torch.bfloat16) for place in (0, 1)]
+    assert not all(
+        torch.allclose(rounded[place], eager[place], rtol=1.6e-2, atol=1e-3) for place in (0, 1)
+    ), "out of tolerance"
+    assert expected.first_wrong_gradient(rounded) is None
+    wrong = expected.first_wrong_gradient([rounded[0], rounded[1] * 1.5])
+    assert wrong is not None and wrong.where == "gradient 1"

@@ -56,7 +56,7 @@ class Pyramid(nn.Module):
         high = x + self.one(x)
         middle = functional.avg_pool2d(high, 2)
         middle = self.wide(middle) + self.two(middle)
-        low = functional.max_pool2d(middle, 2)
+        low = functional.avg_pool2d(middle, 2)
         low = low + self.three(low)
         up = functional.interpolate(low, size=middle.shape[-2:], mode="bilinear")
         up = self.up(torch.cat((up, middle), 1))
