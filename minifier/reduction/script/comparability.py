@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import lru_cache
 
 SETTINGS = frozenset(
@@ -13,6 +14,20 @@ SETTINGS = frozenset(
 )  # fmt: skip
 """Names of settings of random numbers and of precision."""
 DROPOUT = "dropout"
+SEED = "manual_seed"
+DRAWS = re.compile(
+    r"rand|normal|bernoulli|multinomial|dropout|Linear|Conv|Embedding|GRU|LSTM|RNN", re.IGNORECASE
+)
+"""Occurs in names of what draws random numbers, such as layers when they are created."""
+
+
+def stays_seeded(text: str, original: str) -> bool:
+    """Return whether a script that draws random numbers seeds them if the original does.
+
+    Otherwise one that compares two runs fails, or passes in eager, by chance.
+    """
+    names = _names(text)
+    return SEED in names or SEED not in _names(original) or not any(map(DRAWS.search, names))
 
 
 def stays_comparable(text: str, original: str) -> bool:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases.script_text import ScriptText
 from tcdebug.minifier.reduction.loop import ReductionLoop, Reductions
-from tcdebug.minifier.reduction.script.comparability import stays_comparable
+from tcdebug.minifier.reduction.script.comparability import stays_comparable, stays_seeded
 from tcdebug.minifier.reduction.script.endless import endless_loops
 from tcdebug.minifier.reduction.script.functions import (
     DropDecorations,
@@ -88,7 +88,8 @@ class ScriptReducer(ReductionLoop[ScriptText]):
 
     `seen` maps the text of each expression to the literal value that a run observed. With
     `comparable`, settings of random numbers and precision stay, because results of the backend
-    could otherwise differ from eager although nothing is wrong.
+    could otherwise differ from eager although nothing is wrong. A seed always stays if numbers are
+    drawn.
     """
 
     def __init__(
@@ -105,7 +106,9 @@ class ScriptReducer(ReductionLoop[ScriptText]):
         def valid(candidate: ScriptText) -> bool:
             if not is_valid(candidate, allowed) or endless_loops(candidate.text) - endless:
                 return False
-            return not comparable or stays_comparable(candidate.text, script.text)
+            if comparable:
+                return stays_comparable(candidate.text, script.text)
+            return stays_seeded(candidate.text, script.text)
 
         reductions = Reductions(
             coarse=(

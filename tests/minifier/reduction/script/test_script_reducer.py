@@ -10,7 +10,7 @@ import pytest
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases.script_text import ScriptText
-from tcdebug.minifier.reduction.script.comparability import stays_comparable
+from tcdebug.minifier.reduction.script.comparability import stays_comparable, stays_seeded
 from tcdebug.minifier.reduction.script.destruction import destructive_calls
 from tcdebug.minifier.reduction.script.endless import endless_loops
 from tcdebug.minifier.reduction.script.functions import (
@@ -20,15 +20,10 @@ from tcdebug.minifier.reduction.script.functions import (
 from tcdebug.minifier.reduction.script.inlining import InlineFunctions, InlineMethods
 from tcdebug.minifier.reduction.script.objects import ObjectsToValues
 from tcdebug.minifier.reduction.script.observing import instrumented
-from tcdebug.minifier.reduction.script.rewriting import SyntaxReduction, undefined
+from tcdebug.minifier.reduction.script.rewriting import undefined
 from tcdebug.minifier.reduction.script.script_reducer import ScriptReducer
 from tcdebug.minifier.reduction.script.statements import KeepNeeded, UnwrapBlocks
 from tcdebug.minifier.reduction.script.tables import DropEntries, LookUpEntries
-from tcdebug.minifier.reduction.script.unfolding import (
-    InlineContexts,
-    ReplaceAliases,
-    WriteOutComprehensions,
-)
 from tcdebug.minifier.reduction.script.values import DropArguments, InlineNames, ObservedLiterals
 
 
@@ -237,60 +232,6 @@ def test_parameters_of_methods_that_calls_of_objects_run_go_together() -> None:
     ) in [d.text for d in found if d]
 
 
-UNFOLDED = {
-    "alias": (ReplaceAliases(), "y = x\nf(y, y)", ["f(x, x)"]),
-    "two aliases": (ReplaceAliases(), "a = f\nb = a\nb(b)", ["b = f\nb(b)", "a = f\na(a)"]),
-    "rebound": (ReplaceAliases(), "y = x\nf(y)\ny = z\nf(y)", []),
-    "a function that names one": (
-        ReplaceAliases(), "def build():\n    return Net\nf(build(), build())", ["f(Net, Net)"],
-    ),
-    "a function that is passed on": (
-        ReplaceAliases(), "def build():\n    return Net\nf(build, build())", [],
-    ),
-    "a function with parameters": (
-        ReplaceAliases(), "def build(x=1):\n    return Net\nf(build())", [],
-    ),
-    "dictionary": (
-        WriteOutComprehensions(), "r = {k: run(k, 1) for k in ('a', 'b')}",
-        ["r = {'a': run('a', 1), 'b': run('b', 1)}"],
-    ),
-    "list": (
-        WriteOutComprehensions(), "r = [f(k) + k for k in [x, y]]", ["r = [f(x) + x, f(y) + y]"],
-    ),
-    "generator": (WriteOutComprehensions(), "r = sum(k for k in (1, 2))", ["r = sum([1, 2])"]),
-    "condition": (WriteOutComprehensions(), "r = [k for k in (1, 2) if k]", []),
-    "no display": (WriteOutComprehensions(), "r = [k for k in range(2)]", []),
-    "two loops": (WriteOutComprehensions(), "r = [k for k in (1, 2) for j in (3, 4)]", []),
-    "context": (
-        InlineContexts(),
-        "@contextmanager\ndef seeded(n):\n    seed(n)\n    yield\nwith seeded(3):\n    g()",
-        ["@contextmanager\ndef seeded(n):\n    seed(n)\n    yield\nn = 3\nseed(n)\ng()"],
-    ),
-    "context with an end": (
-        InlineContexts(),
-        "@manager\ndef m():\n    try:\n        yield 1\n    finally:\n        end()\n"
-        "with m() as v:\n    g(v)",
-        [
-            "@manager\ndef m():\n    try:\n        yield 1\n    finally:\n        end()\n"
-            "v = 1\ng(v)\nend()",
-        ],
-    ),
-    "context that yields twice": (
-        InlineContexts(),
-        "@manager\ndef m():\n    if a:\n        yield\n    yield\nwith m():\n    g()", [],
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("reduction", "text", "results"), UNFOLDED.values(), ids=UNFOLDED)
-def test_what_stands_for_something_else_is_written_out(
-    reduction: SyntaxReduction, text: str, results: list[str]
-) -> None:
-    given = script(text)
-    made = [reduction.apply(given, [edit]) for edit in reduction.edits(given)]
-    assert [m and m.text for m in made] == results
-
-
 def test_a_function_with_an_early_return_is_not_inlined() -> None:
     given = script("def f(x):\n    if x:\n        return 1\n    return 2\nf(0)")
     assert InlineFunctions().edits(given) == []
@@ -426,6 +367,20 @@ def test_settings_that_make_results_comparable_with_eager_stay(
     text: str, original: str, comparable: bool
 ) -> None:
     assert stays_comparable(text, original) is comparable
+
+
+@pytest.mark.parametrize(
+    ("text", "original", "seeded"),
+    [
+        ("f(torch.randn(1))", "torch.manual_seed(0)\nf(torch.randn(1))", False),
+        ("f(nn.Linear(1, 1))", "g = torch.Generator().manual_seed(0)\nf(nn.Linear(1, 1))", False),
+        ("f(torch.ones(1))", "torch.manual_seed(0)\nf(torch.randn(1))", True),
+        ("torch.manual_seed(0)\nf(torch.rand(1))", "torch.manual_seed(0)\nf(torch.rand(2))", True),
+        ("f(torch.randn(1))", "f(torch.randn(2))", True),
+    ],
+)
+def test_a_script_that_draws_numbers_keeps_its_seed(text: str, original: str, seeded: bool) -> None:
+    assert stays_seeded(text, original) is seeded
 
 
 TRAINING = """
