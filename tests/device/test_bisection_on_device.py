@@ -306,10 +306,11 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def bisected(folder: Path, text: str, *arguments: str) -> Any:
-    """Bisect a script and return the report."""
+    """Bisect a script and return the report. A whole script is minimised for a minute at most."""
     (folder / "script.py").write_text(text)
+    command = ["tcdebug", "bisect", "--json", "-j", "3", "--script-seconds", "60"]
     done = subprocess.run(
-        [sys.executable, "-m", "tcdebug", "bisect", "--json", "-j", "3", *arguments, "script.py"],
+        [sys.executable, "-m", *command, *arguments, "script.py"],
         cwd=folder,
         env=environment(folder),
         capture_output=True,

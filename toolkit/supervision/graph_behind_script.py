@@ -16,8 +16,11 @@ from tcdebug.supervision.supervisor import Supervisor
 
 SLOW_GRAPH = 8.0
 """A graph that takes this many CPU-seconds may be what is wrong with a script."""
-MUCH_LONGER = 8.0
-"""The fault in such a graph must account for more than this fraction of the seconds."""
+MUCH_LONGER = 3.0
+"""Such a graph must take more than this fraction of the seconds when it is compiled again.
+
+The first compile of a process also imports what it uses, such as Triton.
+"""
 
 
 def passes_with(off: str) -> str:

@@ -139,21 +139,11 @@ class ScriptSearch:
         except BudgetUsed:
             return self._unfinished("budget", "the script ran as a whole", known)
         self.run.progress.say(failed.announcement)
-        searched = self.run.job.bisect and failed.has_units
-        if searched and not failed.rounding and graph_raised(self.run.folder):
-            lost, notes = lost_validation(self.run, failed)
-            if lost is not None:
-                return lost
+        if self.run.job.bisect and failed.has_units:
+            found, notes = self._by_units(recorded, failed, contradicted)
+            if found is not None:
+                return found
             known += notes
-        if searched and failed.finding.layer != contradicted:
-            units = self._whole_script(recorded, failed)
-            if units.status != "confirmed":
-                known += suspicion(units)
-            elif failed.rounding:
-                known.append(f"{ROUNDED_BY}{', '.join(culprit_units(units))}")
-            else:
-                layer = failed.finding.layer
-                return msgspec.structs.replace(units, layer=layer, ladder=failed.ladder)
         report = failed.report()
         if report is None:
             self.run.log.emit(IN_FRESH_PROCESSES)
@@ -172,6 +162,28 @@ class ScriptSearch:
             # where Dynamo raises, it names the line
             report = report if report.faults[0].lines else self._with_line(report, failed)
         return report
+
+    def _by_units(
+        self, recorded: int, failed: ScriptFailure, contradicted: str | None
+    ) -> tuple[Report | None, list[str]]:
+        """Return the report of the units at fault if they are confirmed, otherwise notes on them.
+
+        The units of a script that rejects correctly rounded results are no fault.
+        """
+        notes: list[str] = []
+        if not failed.rounding and graph_raised(self.run.folder):
+            lost, notes = lost_validation(self.run, failed)
+            if lost is not None:
+                return lost, []
+        if failed.finding.layer == contradicted:
+            return None, notes
+        units = self._whole_script(recorded, failed)
+        if units.status != "confirmed":
+            return None, [*notes, *suspicion(units)]
+        if failed.rounding:
+            return None, [*notes, f"{ROUNDED_BY}{', '.join(culprit_units(units))}"]
+        layer = failed.finding.layer
+        return msgspec.structs.replace(units, layer=layer, ladder=failed.ladder), []
 
     def _healthy(self, recorded: int) -> Report:
         """Return the report of a script that passed, unless one of its graphs fails at times."""

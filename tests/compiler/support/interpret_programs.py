@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from interpreted import install
 from torch.utils._pytree import tree_leaves
 
-
 from tcdebug.compiler.operators.philox import random_bits
 from tcdebug.compiler.schedule import combo_kernels
 from tcdebug.compiler.schedule.splitting import split_reduction, split_scan
