@@ -16,6 +16,7 @@ import torch
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.arithmetic.index import product
 from tcdebug.compiler.ir.cost import bytes_of
+from tcdebug.compiler.ir.expr import indices, walk
 from tcdebug.compiler.ir.graph import Buffer, Extern, Node, Scatter, written
 from tcdebug.compiler.schedule.dependencies import Dependencies, between_steps
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
@@ -135,8 +136,9 @@ def _is_small(kernel: Kernel, buffers: Mapping[str, Buffer]) -> bool:
     touched = [buffers[name] for name in (*kernel.loaded(), *kernel.stored) if name in buffers]
     sizes = [i for buffer in touched for i in (*buffer.size, *buffer.stride)]
     points = product(a.size for a in (*kernel.outer, *kernel.inner)).constant
+    used = (i for node in kernel.nodes for e in walk(node.body) for i in indices(e))
     known = all(size.constant is not None for size in sizes) and points is not None
-    return known and 0 < (points or 0) <= LARGEST
+    return known and not any(i.symbols for i in used) and 0 < (points or 0) <= LARGEST
 
 
 def _name(first: Kernel) -> str:

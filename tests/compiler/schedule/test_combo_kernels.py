@@ -74,6 +74,18 @@ def test_kernels_with_the_same_code_and_other_sizes_have_their_own_programs() ->
     assert bounds == ["if program < 128:", "if program < 256:"]
 
 
+def test_a_kernel_that_computes_with_a_size_stays_alone() -> None:
+    def program() -> tuple[Callable[..., Any], tuple[torch.Tensor, ...]]:
+        rows = cuda(10, 4)
+        torch._dynamo.mark_dynamic(rows, 0)
+        tensors = rows, cuda(3), cuda(5), cuda(7)
+        return lambda r, *t: [r.shape[0] * t[0], *(u + 1 for u in t[1:])], tensors
+
+    source = triton_of(program)
+    (combo,) = [k for k in source.kernels.values() if k.combines]
+    assert len(combo.combines) == 2
+
+
 def test_a_kernel_that_the_gate_denies_stays_alone(source: TritonSource) -> None:
     assert [bool(k.combines) for k in written("fuse.combo").kernels.values()] == [False] * 5
     gate = Gate()
