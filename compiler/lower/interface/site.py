@@ -196,7 +196,7 @@ class Site:
         layout: torch.Tensor | None,
     ) -> Buffer:
         strides = contiguous_strides(size)
-        if layout is not None:
+        if layout is not None and not _overlaps(layout):
             strides = self.sizes.indices(layout.stride())
         return Buffer(name, dtype, tuple(size), strides, self.result().device)
 
@@ -267,3 +267,11 @@ class Site:
 
 Lowering = Callable[..., Any]
 """(site, *arguments of the operator) -> Tensor, or a tuple of Tensors for several results."""
+
+
+def _overlaps(layout: torch.Tensor) -> bool:
+    """Return whether elements share memory, as those of an expanded tensor, but of no result."""
+    return any(
+        isinstance(stride, int) and stride == 0 and not (isinstance(size, int) and size < 2)
+        for size, stride in zip(layout.shape, layout.stride(), strict=True)
+    )

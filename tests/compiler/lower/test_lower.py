@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from externs import compiled_with_reasons
+from graphs import aten_graph
 from judge import assert_as_eager, compiled
 from programs import f32, i64
 from stages import capture
@@ -16,7 +17,7 @@ from tcdebug.compiler.gate.fingerprint import graph_id
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.arithmetic.index import to_index
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
-from tcdebug.compiler.ir.graph import Extern, Graph, count_kinds
+from tcdebug.compiler.ir.graph import Extern, Graph, Pointwise, count_kinds
 from tcdebug.compiler.ir.interpreter import reduce
 from tcdebug.compiler.lower.stage import lower_graph
 from tcdebug.compiler.lower.tables import LOWERINGS, VIEWS
@@ -160,3 +161,16 @@ def test_a_batch_of_matrix_vector_products_becomes_loops() -> None:
     others = reasons(f, f32(3, 5, 7), f32(3, 2, 7))
     assert others == {"aten.bmm.default": "a product of matrices"}
     assert_as_eager(compiled(f), f, [f32(3, 5, 0), f32(3, 1, 0)])
+
+
+def test_elements_of_a_result_never_share_memory() -> None:
+    """As in eager, even if a fake tensor has the strides of an expanded operand."""
+    x = torch.ones(1).expand(2)
+    module = aten_graph(lambda x: torch.select_scatter(x, x[0] * 2, 0, 1), x)
+    (node,) = module.graph.find_nodes(
+        op="call_function", target=torch.ops.aten.select_scatter.default
+    )
+    node.meta["val"] = node.meta["val"].as_strided((2,), (0,))
+    stored = lower_graph(module, Gate()).graph.nodes[-1]
+    assert isinstance(stored, Pointwise)
+    assert stored.out.stride == (1,)
