@@ -124,7 +124,10 @@ def _write(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> KernelC
 
 
 def _cut(kernel: Kernel, buffers: Mapping[str, Buffer]) -> Kernel:
-    """Return a kernel with `codegen.cut_axes`. Lanes along short rows of a reduction stay whole."""
+    """Return a kernel with `codegen.cut_axes`.
+
+    The axes of a reduction stay whole if vector lanes would run along short rows of them.
+    """
     cut = with_cut_axes(kernel)
     if cut is kernel:
         return kernel

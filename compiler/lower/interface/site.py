@@ -270,7 +270,7 @@ Lowering = Callable[..., Any]
 
 
 def _overlaps(layout: torch.Tensor) -> bool:
-    """Return whether elements share memory, as those of an expanded tensor, but of no result."""
+    """Return whether elements share memory, as in an expanded tensor. No result may."""
     return any(
         isinstance(stride, int) and stride == 0 and not (isinstance(size, int) and size < 2)
         for size, stride in zip(layout.shape, layout.stride(), strict=True)
