@@ -82,23 +82,13 @@ class Supervision:
             return self.everywhere[-1]
         return self.here.get() or (self.standing_by[-1] if self.standing_by else None)
 
-    @contextlib.contextmanager
-    def stand_by(self, supervisor: PassSupervisor) -> Iterator[None]:
+    def stand_by(self, supervisor: PassSupervisor) -> contextlib.AbstractContextManager[None]:
         """Let gated passes that report to nobody else report to a supervisor in this block."""
-        self.standing_by.append(supervisor)
-        try:
-            yield
-        finally:
-            self.standing_by.remove(supervisor)
+        return _listed(self.standing_by, supervisor)
 
-    @contextlib.contextmanager
-    def of_process(self, supervisor: PassSupervisor) -> Iterator[None]:
+    def of_process(self, supervisor: PassSupervisor) -> contextlib.AbstractContextManager[None]:
         """Let all gated passes report to a supervisor while the block runs."""
-        self.everywhere.append(supervisor)
-        try:
-            yield
-        finally:
-            self.everywhere.remove(supervisor)
+        return _listed(self.everywhere, supervisor)
 
     @contextlib.contextmanager
     def of_compile(self, supervisor: PassSupervisor) -> Iterator[None]:
@@ -108,6 +98,15 @@ class Supervision:
             yield
         finally:
             self.here.reset(token)
+
+
+@contextlib.contextmanager
+def _listed(supervisors: list[PassSupervisor], supervisor: PassSupervisor) -> Iterator[None]:
+    supervisors.append(supervisor)
+    try:
+        yield
+    finally:
+        supervisors.remove(supervisor)
 
 
 SUPERVISION = Supervision()

@@ -250,7 +250,7 @@ class _Lowerer:
         return (
             made.dtype == layout.dtype
             and made.size == self.sizes.indices(layout.shape)
-            and made.stride == self.sizes.indices(layout.stride())
+            and made.stride == site.strides(layout)
         )
 
     def _site(self, node: fx.Node) -> Site:

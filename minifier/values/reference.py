@@ -13,13 +13,8 @@ from torch import fx
 
 from tcdebug.minifier.cases.case import clone_values, depends_on_dtype, flatten
 from tcdebug.minifier.judging.reference.draws import draws_nothing
+from tcdebug.minifier.judging.reference.widened_dtypes import WIDER
 
-WIDER: Mapping[torch.dtype, torch.dtype] = {
-    torch.float32: torch.float64,
-    torch.float16: torch.float64,
-    torch.bfloat16: torch.float64,
-    torch.complex64: torch.complex128,
-}
 STEPS = frozenset(
     (
         *("argmax", "argmin", "argsort", "bucketize", "ceil", "eq", "floor", "floor_divide"),

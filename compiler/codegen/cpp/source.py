@@ -129,11 +129,11 @@ def _cut(kernel: Kernel, buffers: Mapping[str, Buffer]) -> Kernel:
     The axes of a reduction stay whole if vector lanes would run along short rows of them.
     """
     cut = with_cut_axes(kernel)
-    if cut is kernel:
-        return kernel
+    if cut is kernel or not kernel.inner:
+        return cut
     flat = flatten(by_strides(cut, buffers), buffers, collapse=True)
-    short = flat.inner and estimate(flat.inner[-1].size) < VECTOR
-    if flat.accumulates and short and lane_axis(flat, transposing=True) is None:
+    short = estimate(flat.inner[-1].size) < VECTOR
+    if short and lane_axis(flat, transposing=True) is None:
         return with_cut_axes(kernel, inner=False)
     return cut
 

@@ -6,8 +6,8 @@ over 54 elements within the rows, they load neighbours.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from tcdebug.compiler.ir.arithmetic.index import (
     Atom,
@@ -23,42 +23,19 @@ from tcdebug.compiler.schedule.align import Loops, moved
 from tcdebug.compiler.schedule.kernel import Kernel
 
 
-@dataclass(frozen=True)
-class Cut:
-    """An axis as two: one over rows, and one over the elements of a row."""
-
-    axis: Axis
-    rows: Axis
-    place: Axis
-    values: Mapping[Atom, Index]
-    """What the axis, and its quotients and remainders, are in the new axes."""
-
-    def of(self, kernel: Kernel) -> Kernel:
-        """Return the kernel with two loops for the axis. Points run in the same order."""
-        outer, inner = self._level(kernel.outer), self._level(kernel.inner)
-        loops = Loops(kernel.outer, kernel.inner, kernel.nodes)
-        return replace(
-            kernel, outer=outer, inner=inner, nodes=moved(loops, self.values, outer, inner)
-        )
-
-    def _level(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-        parts = {self.axis: (self.rows, self.place)}
-        return tuple(part for axis in axes for part in parts.get(axis, (axis,)))
-
-
 def with_cut_axes(kernel: Kernel, *, inner: bool = True) -> Kernel:
     """Return the kernel with a loop for each row that indices divide an axis into.
 
-    Without `inner`, the axes of reductions and scans stay whole.
+    Points run in the same order. Without `inner`, the axes of reductions and scans stay whole.
     """
     if any(isinstance(n, Scatter) for n in kernel.nodes):
         return kernel
-    while (cut := next(_cuts(kernel, inner), None)) is not None:  # rows may be cut again
-        kernel = cut.of(kernel)
+    while (cut := _with_one_cut(kernel, inner)) is not None:  # rows may be cut again
+        kernel = cut
     return kernel
 
 
-def _cuts(kernel: Kernel, inner: bool) -> Iterator[Cut]:
+def _with_one_cut(kernel: Kernel, inner: bool) -> Kernel | None:
     divided = {
         atom
         for node in kernel.nodes
@@ -68,12 +45,14 @@ def _cuts(kernel: Kernel, inner: bool) -> Iterator[Cut]:
     }
     for axis in (*kernel.outer, *(kernel.inner if inner else ())):
         own = [atom for atom in divided if axis in atom.numerator.direct_atoms]
-        if own and (cut := _cut(axis, own)) is not None:
-            yield cut
+        length = _row_length(axis, own) if own else None
+        if length is not None:
+            return _cut(kernel, axis, own, length)
+    return None
 
 
-def _cut(axis: Axis, divided: list[Division]) -> Cut | None:
-    """Return the shortest rows into which divisions cut an axis.
+def _row_length(axis: Axis, divided: Sequence[Division]) -> int | None:
+    """Return the elements of the shortest rows into which divisions cut an axis.
 
     None if an element of the axis is in several rows of a division, or if sizes are not known.
     """
@@ -81,12 +60,21 @@ def _cut(axis: Axis, divided: list[Division]) -> Cut | None:
     length = min(lengths)
     if size is None or not 0 < length < size or any(n % length for n in (*lengths, size)):
         return None
-    if any(atom.numerator != to_index(axis) for atom in divided):
-        return None
-    rows = Axis(f"{axis.name}_row", to_index(size // length))
-    place = Axis(axis.name, to_index(length))
-    values: dict[Atom, Index] = {axis: to_index(rows) * length + to_index(place)}
-    for atom, divisor in zip(divided, lengths, strict=True):
-        row, rest = to_index(rows) // (divisor // length), to_index(rows) % (divisor // length)
-        values[atom] = row if isinstance(atom, Quotient) else rest * length + to_index(place)
-    return Cut(axis, rows, place, values)
+    return length if all(atom.numerator == to_index(axis) for atom in divided) else None
+
+
+def _cut(kernel: Kernel, axis: Axis, divided: Sequence[Division], length: int) -> Kernel:
+    """Return the kernel with a loop over rows, and one within each, in the place of an axis."""
+    rows = Axis(f"{axis.name}_row", axis.size // length)
+    within = Axis(axis.name, to_index(length))
+    row, place = to_index(rows), to_index(within)
+    values: dict[Atom, Index] = {axis: row * length + place}
+    for atom in divided:
+        count = atom.denominator // length
+        quotient = isinstance(atom, Quotient)
+        values[atom] = row // count if quotient else row % count * length + place
+    parts = {axis: (rows, within)}
+    outer = tuple(part for a in kernel.outer for part in parts.get(a, (a,)))
+    inner = tuple(part for a in kernel.inner for part in parts.get(a, (a,)))
+    loops = Loops(kernel.outer, kernel.inner, kernel.nodes)
+    return replace(kernel, outer=outer, inner=inner, nodes=moved(loops, values, outer, inner))

@@ -195,10 +195,14 @@ class Site:
         size: Sequence[Index],
         layout: torch.Tensor | None,
     ) -> Buffer:
-        strides = contiguous_strides(size)
-        if layout is not None and not _overlaps(layout):
-            strides = self.sizes.indices(layout.stride())
+        strides = contiguous_strides(size) if layout is None else self.strides(layout)
         return Buffer(name, dtype, tuple(size), strides, self.result().device)
+
+    def strides(self, layout: torch.Tensor) -> tuple[Index, ...]:
+        """Return the strides of a result: those of `layout`, unless elements would share memory."""
+        if _overlaps(layout):
+            return contiguous_strides(self.sizes.indices(layout.shape))
+        return self.sizes.indices(layout.stride())
 
     def reduce(
         self,
@@ -270,7 +274,7 @@ Lowering = Callable[..., Any]
 
 
 def _overlaps(layout: torch.Tensor) -> bool:
-    """Return whether elements share memory, as in an expanded tensor. No result may."""
+    """Return whether elements share memory, as in an expanded tensor."""
     return any(
         isinstance(stride, int) and stride == 0 and not (isinstance(size, int) and size < 2)
         for size, stride in zip(layout.shape, layout.stride(), strict=True)

@@ -56,10 +56,11 @@ def repeated_calls(graph: fx.Graph) -> list[fx.Node]:
     found: list[fx.Node] = []
     disabled = False
     for node in graph.nodes:
-        if HOOKS.search(function_name(node)):
-            if disabled and function_name(node).endswith("disable"):
+        if call := HOOKS.search(function_name(node)):
+            disables = call[1] == "dis"
+            if disabled and disables:
                 found.append(node)
-            disabled = function_name(node).endswith("disable")
+            disabled = disables
     return found
 
 

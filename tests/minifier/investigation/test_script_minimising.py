@@ -147,6 +147,16 @@ def test_a_script_with_passes_of_its_own_shrinks_although_eager_runs_them(tmp_pa
     assert "clean" not in result.text and "fast_tanh" in result.text
 
 
+def whole_script_report(repro: Path, failure: ReportedFailure, layer: str) -> Report:
+    """Write a repro of a whole script, and return the report that has it."""
+    repro.write_text("the repro of the whole script")
+    fault = ReportedFault(
+        failure, [Culprit(layer, "training.py", "", 0)], confirmed=True, repro=str(repro),
+        fails="python repro.py", passes=f"python repro.py --off={layer}",
+    )  # fmt: skip
+    return Report("confirmed", failure, faults=[fault], layer=layer)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("warm")
@@ -161,13 +171,8 @@ def test_a_training_script_shrinks_to_the_fault_and_its_repro_passes_without_the
     assert "apply_view_meta_sequence" in result.text and "assert" in result.text
 
     repro = tmp_path / "repro.py"
-    repro.write_text("the repro of the whole script")
     failure = ReportedFailure("exception", "script | AssertionError", "script", "AssertionError: 1")
-    fault = ReportedFault(
-        failure, [Culprit(LAYER, "training.py", "", 0)], confirmed=True, repro=str(repro),
-        fails="python repro.py", passes=f"python repro.py --off={LAYER}",
-    )  # fmt: skip
-    report = Report("confirmed", failure, faults=[fault], layer=LAYER)
+    report = whole_script_report(repro, failure, LAYER)
     task = minimising_task(report, 100.0, 4.0)
     assert task == MinimisingTask("exception", [LAYER], LAYER, 100.0, 4.0)
     after = with_minimised_script(job, report, task, result, EventLog(tmp_path), 300.0)
@@ -198,13 +203,8 @@ torch.compile(lambda x: x + 1, backend=lambda graph, inputs: time.sleep(10_000))
 @pytest.mark.usefixtures("warm")
 def test_a_small_script_that_does_not_end_is_kept_if_it_ends_in_eager(tmp_path: Path) -> None:
     repro = tmp_path / "repro.py"
-    repro.write_text("the repro of the whole script")
     failure = ReportedFailure("hang", "script | hang", "script", "no end after 60 s")
-    fault = ReportedFault(
-        failure, [Culprit(DYNAMO, "training.py", "", 0)], confirmed=True, repro=str(repro),
-        fails="python repro.py", passes=f"python repro.py --off={DYNAMO}",
-    )  # fmt: skip
-    report = Report("confirmed", failure, faults=[fault], layer=DYNAMO)
+    report = whole_script_report(repro, failure, DYNAMO)
     job, log = Job("minimise", str(tmp_path / "training.py"), [], str(tmp_path)), EventLog(tmp_path)
     task = minimising_task(report, 100.0, 20.0)
     assert task is not None

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from cpp_kernels import kernels, kernels_as_eager
+from judge import compiled
 from torch.nn import functional as F
 
 Function = Callable[[torch.Tensor], Any]
@@ -47,9 +48,15 @@ DIVIDED: dict[str, Function] = {
     "repeated three times": lambda x: repeated(x, 3) * 2,
     "repeated eight times": lambda x: repeated(x, 8).exp(),
     "repeated ten times and a row": lambda x: repeated(x, 10) + torch.arange(960) * 0.5,
+    "repeated twice": lambda x: repeated(x, 2) * 2,
+    "repeated and added to sums of rows": lambda x: repeated(x, 8) + x.view(96, 96).sum(1, True),
+    "two tensors": lambda x: repeated(x, 8) * repeated(x.flip(0), 8),
+    "masked": lambda x: torch.where(torch.arange(768) < 113, repeated(x, 8), 0.5),
 }
 WHOLE: dict[str, Function] = {
     "two lengths": lambda x: repeated(x, 9) + repeated(x, 12)[:, :864],
+    "one column": lambda x: x.view(96, 96)[:, :1, None].expand(-1, -1, 8).reshape(96, 8) * 2,
+    "resized by a float": lambda x: F.interpolate(x[:1], scale_factor=8.0) / 3,
     "from within a row": lambda x: x.view(96, 96)[:, :95].reshape(-1)[7:9007] * 2,
 }
 
@@ -73,3 +80,16 @@ def test_an_axis_that_consists_of_rows_is_divided_less(name: str, images: torch.
 def test_axes_without_such_rows_are_left_whole(name: str, images: torch.Tensor) -> None:
     torch._dynamo.reset()
     assert "_row" not in kernels_as_eager(WHOLE[name], [images])
+
+
+def test_the_gradient_of_a_mean_of_regions_is_that_of_eager() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        x = x.detach().requires_grad_()
+        (found,) = torch.autograd.grad(F.adaptive_avg_pool2d(x, 3).square().sum(), x)
+        return found
+
+    torch._dynamo.reset()
+    x = torch.randn(2, 3, 24, 48, requires_grad=True)
+    whole = compiled(lambda x: F.adaptive_avg_pool2d(x, 3).square().sum())
+    (found,) = torch.autograd.grad(whole(x), x)
+    torch.testing.assert_close(found, function(x))
