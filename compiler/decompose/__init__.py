@@ -17,10 +17,12 @@ from tcdebug.compiler import seams
 from tcdebug.compiler.decompose.batch_norm import BATCH_NORM
 from tcdebug.compiler.decompose.flat_indexing import FLAT_INDEXING
 from tcdebug.compiler.decompose.foreach import FOREACH
+from tcdebug.compiler.decompose.index_fill import INDEX_FILL
 from tcdebug.compiler.decompose.nll_loss import NLL_LOSS
 from tcdebug.compiler.decompose.operator_lists import ADDED, KEPT_WHOLE
 from tcdebug.compiler.decompose.row_major import ROW_MAJOR
 from tcdebug.compiler.decompose.standard_deviation import DEVIATION
+from tcdebug.compiler.decompose.vector_norm import VECTOR_NORM
 from tcdebug.compiler.errors.exceptions import CompileError
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.registry import REGISTRY
@@ -28,7 +30,8 @@ from tcdebug.compiler.registry import REGISTRY
 Table = dict[Any, Callable[..., Any]]
 
 OWN: Table = {
-    **BATCH_NORM, **DEVIATION, **NLL_LOSS, **ROW_MAJOR, **FLAT_INDEXING, **FOREACH,
+    **BATCH_NORM, **DEVIATION, **VECTOR_NORM, **NLL_LOSS,
+    **ROW_MAJOR, **FLAT_INDEXING, **INDEX_FILL, **FOREACH,
 }  # fmt: skip
 """Decompositions that replace torch's."""
 

@@ -10,7 +10,6 @@ ADDED = (
     "hardtanh",
     "ldexp",
     "leaky_relu",
-    "linalg_vector_norm",
     "narrow_copy",
     "native_group_norm",
     "native_layer_norm",

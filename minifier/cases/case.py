@@ -94,6 +94,11 @@ class Case:
         """Return the values of the inputs."""
         return [i.value for i in self.inputs]
 
+    def devices(self) -> list[str]:
+        """Return the devices on which the tensors among the inputs belong."""
+        tensors = [i for i in self.inputs if isinstance(i.value, torch.Tensor)]
+        return [i.device or str(i.value.device) for i in tensors]
+
     def user_lines(self) -> list[str]:
         """Return the innermost user line of each node that computes."""
         return user_lines(self.calls)

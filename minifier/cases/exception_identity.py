@@ -21,11 +21,14 @@ PLAIN = (
     (re.compile(r"'[^']*'|\"[^\"]*\"|\u2018[^\u2019]*\u2019"), "<name>"),
     (re.compile(r"\b([A-Za-z_]+?)_\d+\b"), r"\1"),
     (re.compile(r"0x[0-9a-fA-F]+|((?<=[\s(\[=,:])-)?\b\d+(\.\d*)?(e[+-]?\d+)?(?!\w)"), "#"),
+    (re.compile(r"#(, #)+(?=[\])])"), "#"),
+    (re.compile(r"\{[^{}]*\}"), "{...}"),
 )
 """What differs between runs in a message, and what replaces it.
 
 The message for one CUDA error depends on who reports it. Paths, quoted names, the numbers of
-generated names and other numbers depend on the process, on the graph, or on its sizes.
+generated names, other numbers, how many stand in a list, and the members of a set depend on the
+process, on the graph, or on its sizes.
 """
 OF_FAKE_TENSORS = re.compile(
     r"(\w+ when making fake tensor call)\s+Explanation: .*?: got (\w+)\(\W(.*?)\W\)(?=\s+Hint:|$)",

@@ -50,7 +50,7 @@ from tcdebug.minifier.sessions.execution import Broken, Finished
 from tcdebug.minifier.sessions.undisturbed import Undisturbed
 from tcdebug.minifier.subjects.graph import GraphSubject
 from tcdebug.minifier.targets.backends import EMBEDDED, INDUCTOR, Backend
-from tcdebug.minifier.targets.drawing import may_draw
+from tcdebug.minifier.targets.drawing import draws_apart, may_draw
 from tcdebug.minifier.targets.unit_names import unasked
 
 IMPORTS = {
@@ -225,10 +225,11 @@ class Session:
         """Ask about a graph, first with eager's random numbers, then with those of the backend.
 
         The script uses those of the backend, so they decide, unless compared values were wrong.
-        Raises BudgetUsed.
+        Where the backend cannot draw eager's, only its own are asked about. Raises BudgetUsed.
         """
         what, own = f"graph {ordinal}, call {call}", backend.with_own_draws()
-        if self.job.wanted.oracle == VALIDATION:
+        apart = own is not None and draws_apart(case.module, case.devices())
+        if apart or self.job.wanted.oracle == VALIDATION:
             return self._answer_from(own or backend, case, ordinal, what)
         asked = self._answer_from(backend, case, ordinal, what)
         outcome = asked.outcome

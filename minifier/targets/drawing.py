@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import fx
@@ -37,11 +37,27 @@ def may_draw(module: torch.nn.Module) -> bool:
     return any(name in DRAWING or "dropout" in name or name in AT_TIMES for name in _called(module))
 
 
+def draws_apart(module: torch.nn.Module, devices: Iterable[str]) -> bool:
+    """Return whether inductor draws numbers that eager does not, even with `fallback_random`.
+
+    It decomposes `torch.bernoulli(p)` into a comparison with `rand`. On a GPU, eager's kernel draws
+    other numbers (PyTorch issue 188074). `devices` are those of the graph's inputs.
+    """
+    return any(device.startswith("cuda") for device in devices) and any(
+        _name(node.target) == "bernoulli" and len(node.args) == 1 and "p" not in node.kwargs
+        for node in _calls(module)
+    )
+
+
 def _called(module: torch.nn.Module) -> Iterator[str]:
     """Yield the names of what a graph and its subgraphs call, without a final underscore."""
+    return (_name(node.target).rstrip("_") for node in _calls(module))
+
+
+def _calls(module: torch.nn.Module) -> Iterator[fx.Node]:
+    """Yield the calls of a graph and its subgraphs."""
     graphs = (part.graph for part in module.modules() if isinstance(part, fx.GraphModule))
-    called = (node for graph in graphs for node in graph.nodes if node.op.startswith("call_"))
-    return (_name(node.target).rstrip("_") for node in called)
+    return (node for graph in graphs for node in graph.nodes if node.op.startswith("call_"))
 
 
 def _name(target: object) -> str:

@@ -308,7 +308,7 @@ def environment(folder: Path) -> dict[str, str]:
 def bisected(folder: Path, text: str, *arguments: str) -> Any:
     """Bisect a script and return the report. A whole script is minimised for a minute at most."""
     (folder / "script.py").write_text(text)
-    command = ["tcdebug", "bisect", "--json", "-j", "3", "--script-seconds", "60"]
+    command = ["tcdebug", "bisect", "--json", "-j", "2", "--script-seconds", "60"]
     done = subprocess.run(
         [sys.executable, "-m", *command, *arguments, "script.py"],
         cwd=folder,

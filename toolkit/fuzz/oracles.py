@@ -34,6 +34,8 @@ from tcdebug.strategies.program import Program
 
 SLOW_COMPILE = 45.0
 """Time limit for the first call of a program of a few lines, in seconds."""
+SLOW_EAGER = 5.0
+"""Seconds after which eager is too slow. A compiled program runs several times within its limit."""
 
 EAGER_RUNS = 5
 """How often eager must give the same result if the compiled program differs."""
@@ -205,6 +207,10 @@ def judge(
         first = ProgramCall.in_eager(program, filename)
     except Exception as error:
         return ProgramVerdict(Status.INVALID, message=f"{type(error).__name__}: {error}"[:500])
+    if program.device != CPU:
+        torch.cuda.synchronize()
+    if (seconds := time.monotonic() - start) > SLOW_EAGER:
+        return ProgramVerdict(Status.DISCARDED, message=f"eager takes {seconds:.0f} s")
     second = _second(program, filename)
     at = Progress(notify)
     at.follow("capture")

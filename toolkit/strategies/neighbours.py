@@ -114,7 +114,7 @@ NEIGHBOURS = (
     Row("rand_like", of_one("torch.rand_like({x})", FLOAT)),
     Row("randn_like", of_one("torch.randn_like({x})", FLOAT)),
     Row("dropout", of_one(functional + ".dropout({x}, 0.5)", FLOAT)),
-    Row("bernoulli", of_one("torch.bernoulli(torch.full_like({x}, 0.5))", FLOAT)),
+    Row("bernoulli", of_one("torch.bernoulli({x}, 0.5)", FLOAT)),
     Row("checkpoint", of_one(
         "torch.utils.checkpoint.checkpoint(lambda t: t.sin() * t, {x}, use_reentrant=False)",
         FLOAT)),

@@ -162,14 +162,18 @@ def mul(site: Site, x: Operand, y: Operand) -> Tensor:
 
 
 def div(site: Site, x: Operand, y: Operand, *, rounding_mode: str | None = None) -> Tensor:
-    """x / y, exact, or rounded toward zero or down."""
-    floating = site.dtype.is_floating_point
+    """x / y, exact, or rounded toward zero or down.
+
+    On a GPU, eager multiplies by the reciprocal of a number, unless it rounds down.
+    """
+    by_number = not isinstance(y, Tensor) and site.result().device.type == "cuda"
+    quotient = _times_reciprocal if by_number else _named("div")
     if rounding_mode is None:
-        return _map(site, (x, y), _named("div"))
+        return _map(site, (x, y), quotient)
     if rounding_mode == "floor":
         return _map(site, (x, y), _named("floor_div"))
-    if floating:
-        return _map(site, (x, y), lambda a, b: call("trunc", call("div", a, b)))
+    if site.dtype.is_floating_point:
+        return _map(site, (x, y), lambda a, b: call("trunc", quotient(a, b)))
     return _map(site, (x, y), _named("trunc_div"))
 
 
@@ -198,6 +202,10 @@ def _integer_power(a: Expr, exponent: int) -> Expr:
 
 def _reciprocal(a: Expr) -> Expr:
     return call("div", constant(a.dtype, 1.0), a)
+
+
+def _times_reciprocal(a: Expr, b: Expr) -> Expr:
+    return call("mul", a, _reciprocal(b))
 
 
 _POWERS: dict[float, Callable[[Expr], Expr]] = {

@@ -90,8 +90,10 @@ def compile_kernel(function: Any, kernel: TritonKernel, variant: int, capability
     launched = {"num_warps": kernel.tile.warps, "num_stages": kernel.tile.stages}
     # with "debug", which indices out of range need, Triton would also reject sums that wrap around
     checks = {"debug": kernel.checked, "sanitize_overflow": False}
-    # what two kernels compute alike has the same bits, so that a value equals the extreme of a row
-    options = {**launched, **checks, "enable_fp_fusion": False}
+    # what two kernels compute alike has the same bits, so that a value equals the extreme of a row;
+    # functions of libdevice take subnormal numbers as they are, as eager's kernels do
+    exact = {"enable_fp_fusion": False, "enable_reflect_ftz": False}
+    options = {**launched, **checks, **exact}
     target = GPUTarget("cuda", capability, 32)
     compiled = _again(lambda: triton.compile(source, target=target, options=options))
     data = compiled.metadata

@@ -27,7 +27,9 @@ from tcdebug.minifier.repros.judge.exceptions import exception_result
     [
         ("size 3 and size 14", "size # and size #"),
         ("got 1.5e-07, wanted 2.25", "got #, wanted #"),
-        ("tensor(1.) tensor(-2.) [-0.5, -3]", "tensor(#) tensor(#) [#, #]"),
+        ("tensor(1.) tensor(-2.) [-0.5, -3]", "tensor(#) tensor(#) [#]"),
+        ("sizes (2, 3) and [4]", "sizes (#) and [#]"),
+        ("n=copy_, placeholders={arg3_1, arg1_1}", "n=copy_, placeholders={...}"),
         ("3-4 of x-1", "#-# of x-#"),
         ("object at 0x7f3a4c00de10", "object at #"),
         ("no such file: /home/me/a-b/c.cpp", "no such file: <path>"),

@@ -174,6 +174,14 @@ def test_a_compile_for_inputs_that_it_was_compiled_for_is_a_failure() -> None:
     assert found.signature == "forward | recompile"
 
 
+def test_a_program_that_eager_takes_long_for_is_not_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tcdebug.fuzz.oracles.SLOW_EAGER", 0.0)
+    found = verdict("a0 * 2", lambda v: v * 1.01)
+    assert (found.status, found.message) == (Status.DISCARDED, "eager takes 0 s")
+
+
 def test_results_must_agree_with_units_off_and_on() -> None:
     @dataclass
     class WrongWithAllOn(Broken):

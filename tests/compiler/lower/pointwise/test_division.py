@@ -1,0 +1,38 @@
+"""How a division by a number is computed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+import torch
+from traced_on_cuda import cuda, triton_of
+
+Function = Callable[..., torch.Tensor]
+
+
+def divides_a_loaded_value(function: Function, *, tensors: int = 1) -> bool:
+    """Return whether the kernel for a GPU divides by or into what it loads."""
+    text = triton_of(lambda: (function, tuple(cuda(100) for _ in range(tensors)))).text
+    loaded = re.findall(r"(t\d+) = tl\.load", text)
+    divided = re.findall(r"div_rn\((t\d+), (t\d+)\)", text)
+    assert len(divided) == 1
+    return bool(set(divided[0]) & set(loaded))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x / 3.0,
+        lambda x: x / 7,
+        lambda x: torch.div(x, 49.0, rounding_mode="trunc"),
+    ],
+)
+def test_on_a_gpu_a_number_is_inverted_once_as_in_eager(function: Function) -> None:
+    assert not divides_a_loaded_value(function)
+
+
+def test_on_a_gpu_tensors_are_divided() -> None:
+    assert divides_a_loaded_value(lambda x, y: x / y, tensors=2)
+    assert divides_a_loaded_value(lambda x: 3.0 / x)
