@@ -29,6 +29,7 @@ from typing import Any
 from torch import Tensor, fx
 
 from tcdebug.compiler import decompose, partition, seams
+from tcdebug.compiler.bodies import with_bodies
 from tcdebug.compiler.codegen.kernels.call import KernelCall
 from tcdebug.compiler.codegen.wrapper.graph_steps import graph_steps
 from tcdebug.compiler.codegen.wrapper.provenance import origins
@@ -43,7 +44,6 @@ from tcdebug.compiler.events.schema import (
     ComboWritten,
     CompileEnd,
     CompileStart,
-    CudaGraphSkipped,
     DecisionTaken,
     ExternCalled,
     Fallback,
@@ -65,8 +65,7 @@ from tcdebug.compiler.passes import PASSES
 from tcdebug.compiler.passes.random_numbers import random_numbers
 from tcdebug.compiler.pregrad import PREGRAD_PASSES
 from tcdebug.compiler.registry import REGISTRY, read_through
-from tcdebug.compiler.runtime.cuda.capturable import obstacles, written_inputs
-from tcdebug.compiler.runtime.cuda.graphs import CudaGraphs
+from tcdebug.compiler.runtime.cuda.capturable import captured
 from tcdebug.compiler.runtime.cuda.products import with_templates
 from tcdebug.compiler.runtime.profiler_ranges import graph_range
 from tcdebug.compiler.schedule.combo_kernels import with_combo_kernels
@@ -84,7 +83,6 @@ from tcdebug.compiler.stages.stage import Stages
 Compiled = Callable[[list[Any]], Sequence[Any]]
 
 NO_OVERRIDES = Overrides()
-CUDAGRAPHS = "runtime.cudagraphs"
 PREGRAD = read_through(
     {f"pregrad.{function.__name__}": function for function in PREGRAD_PASSES},
     REGISTRY.pregrad_passes,
@@ -110,6 +108,11 @@ class Compile:
     def under(self, toggles: Toggles) -> Compile:
         """Another attempt at this compile, with other toggles."""
         return replace(self, gate=self.gate.under(toggles))
+
+    def body(self, module: fx.GraphModule, direction: str) -> Compiled:
+        """Compile a body of control flow. A CUDA graph would overwrite its results."""
+        uncaptured = replace(self.options, cudagraphs=False)
+        return compile_aten(module, direction, replace(self, options=uncaptured))
 
     def stages(self, direction: str) -> Stages:
         """The stages of one graph of this compile. Its decisions and events name the direction."""
@@ -256,6 +259,8 @@ def compile_aten(module: fx.GraphModule, direction: str, this: Compile) -> Compi
         verify(lowered.graph)
         step.nodes_after = len(lowered.graph.nodes)
         step.text = lambda: print_graph(lowered.graph)
+    if observation is None:
+        lowered = with_bodies(lowered, module, direction, stages, this.body)
     with stages.stage("inline", len(lowered.graph.nodes)) as step:
         inlined = inline_producers(lowered.graph, gate)
         verify(inlined)
@@ -269,14 +274,7 @@ def compile_aten(module: fx.GraphModule, direction: str, this: Compile) -> Compi
         step.nodes_after = len(schedule.steps)
         step.text = lambda: print_schedule(schedule)
     if this.options.templates:
-        with stages.stage("products", len(schedule.steps)) as step:
-            sizes = seams.captured_sizes(module)
-            schedule = with_templates(schedule, stages, this.options, sizes)
-            observed = observation is not None
-            schedule = templated = _in_memory(schedule, gate, observed=observed)
-            verify_schedule(schedule)
-            step.nodes_after = len(schedule.steps)
-            step.text = lambda: print_schedule(templated)
+        schedule = _with_products(schedule, module, stages, this.options, observation is not None)
     _report_remarks(stages, schedule, gate)
     with stages.stage("codegen", len(schedule.steps)) as step:
         sources = write_kernels(schedule, gate)
@@ -298,11 +296,24 @@ def compile_aten(module: fx.GraphModule, direction: str, this: Compile) -> Compi
         if observation is not None:
             compiled = observation.loaded(compiled)
         if this.options.cudagraphs:
-            compiled = _captured(compiled, schedule, stages, direction, this.options)
+            compiled = captured(compiled, schedule, stages, direction, this.options.dim_gears)
         if this.options.profile:
             compiled = graph_range(compiled, this.compile_id, direction, this.gate.graph_id)
     _report(stages, lowered, schedule, calls, time.perf_counter() - start)
     return seams.boxed(compiled)
+
+
+def _with_products(
+    schedule: Schedule, module: fx.GraphModule, stages: Stages, options: Options, observed: bool
+) -> Schedule:
+    """Run the stage that replaces matrix products by templates where these are faster."""
+    with stages.stage("products", len(schedule.steps)) as step:
+        templated = with_templates(schedule, stages, options, seams.captured_sizes(module))
+        result = _in_memory(templated, stages.gate, observed=observed)
+        verify_schedule(result)
+        step.nodes_after = len(result.steps)
+        step.text = lambda: print_schedule(result)
+    return result
 
 
 def _in_memory(schedule: Schedule, gate: Gate, *, observed: bool) -> Schedule:
@@ -321,26 +332,6 @@ def write_kernels(schedule: Schedule, gate: Gate) -> dict[str, KernelSource]:
     for kernel in schedule.kernels():
         kernels.setdefault(kernel.device.type, []).append(kernel)
     return {device: DEVICES[device].write(some, buffers, gate) for device, some in kernels.items()}
-
-
-def _captured(
-    compiled: Compiled, schedule: Schedule, stages: Stages, direction: str, options: Options
-) -> Compiled:
-    """Return the compiled graph behind CUDA graphs, or unchanged if it cannot be captured."""
-    reasons = obstacles(schedule)
-    for reason in reasons:
-        stages.log.emit(CudaGraphSkipped(reason))
-    if reasons or not stages.gate.allows(CUDAGRAPHS, direction):
-        return compiled
-    inputs = schedule.graph.inputs
-    return CudaGraphs(
-        compiled,
-        stages.log,
-        written=written_inputs(schedule),
-        sizes=tuple(k for k, given in enumerate(inputs) if given.buffer is None),
-        gears=options.dim_gears,
-        keeps=direction == "forward",
-    )
 
 
 def _report_remarks(stages: Stages, schedule: Schedule, gate: Gate) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tcdebug.compiler import codegen, decompose, partition, pipeline
+from tcdebug.compiler import bodies, codegen, decompose, partition, pipeline
 from tcdebug.compiler.gate.gated import FAMILY
 from tcdebug.compiler.lower.tables import LATE, LOWERINGS, VIEWS
 from tcdebug.compiler.registry import REGISTRY
+from tcdebug.compiler.runtime.cuda import capturable
 
 FUSION = {
     "fuse.inline": "compute a producer inside its consumers instead of storing it",
@@ -28,7 +29,10 @@ MEMORY = {
     "memory.reuse": "write a result into the memory of a dead buffer",
 }
 
-RUNTIME = {pipeline.CUDAGRAPHS: "replay a CUDA graph instead of launching each kernel"}
+RUNTIME = {
+    bodies.UNIT: "compile the bodies of cond, while_loop, scan and map",
+    capturable.UNIT: "replay a CUDA graph instead of launching each kernel",
+}
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,19 @@
-"""Finds the reasons why a graph cannot be captured as a CUDA graph."""
+"""Puts a graph behind CUDA graphs, or finds the reasons why it cannot be captured."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import torch
 
+from tcdebug.compiler.events.schema import CudaGraphSkipped
 from tcdebug.compiler.ir.graph import Extern, Graph, memory_of, output_refs, reads, written
+from tcdebug.compiler.runtime.cuda.graphs import CudaGraphs
 from tcdebug.compiler.schedule.kernel import Schedule
+from tcdebug.compiler.stages.stage import Stages
+
+UNIT = "runtime.cudagraphs"
 
 UNSAFE = (
     torch.Tag.cudagraph_unsafe,
@@ -14,6 +22,29 @@ UNSAFE = (
 )
 
 READ_BY_CPU = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default)
+
+
+def captured(
+    compiled: Callable[[list[Any]], Sequence[Any]],
+    schedule: Schedule,
+    stages: Stages,
+    direction: str,
+    gears: tuple[int, ...],
+) -> Callable[[list[Any]], Sequence[Any]]:
+    """Return a compiled graph behind CUDA graphs, or unchanged if it cannot be captured."""
+    reasons = obstacles(schedule)
+    for reason in reasons:
+        stages.log.emit(CudaGraphSkipped(reason))
+    if reasons or not stages.gate.allows(UNIT, direction):
+        return compiled
+    return CudaGraphs(
+        compiled,
+        stages.log,
+        written=written_inputs(schedule),
+        sizes=tuple(k for k, given in enumerate(schedule.graph.inputs) if given.buffer is None),
+        gears=gears,
+        keeps=direction == "forward",
+    )
 
 
 def obstacles(schedule: Schedule) -> list[str]:
