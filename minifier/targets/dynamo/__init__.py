@@ -18,8 +18,8 @@ from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.patching import Patch
 from tcdebug.minifier.targets.dynamo import frame, line
 from tcdebug.minifier.targets.dynamo.frame import (
+    cuts_allowed,
     frames,
-    graph_breaks_allowed,
     transforms_allowed,
 )
 from tcdebug.minifier.targets.dynamo.line import lines
@@ -36,8 +36,8 @@ PATCHES: tuple[Patch, ...] = (*frame.PATCHES, *line.PATCHES)
 def switched(toggles: Toggles, log: EventLog) -> Iterator[Gate]:
     """Let captures in this block ask a gate, and log its decisions.
 
-    If toggles restrict any unit of Dynamo, `fullgraph` of torch.compile is ignored, because it
-    would turn each cut into an error.
+    If toggles restrict any unit of Dynamo, its cuts are no errors under `fullgraph` of
+    torch.compile. Graph breaks of the program are.
     """
 
     def record(decision: Decision, scope: str) -> None:
@@ -50,7 +50,7 @@ def switched(toggles: Toggles, log: EventLog) -> Iterator[Gate]:
         stack.enter_context(frames(gate, log, cut))
         stack.enter_context(lines(gate, log, cut))
         if _restricts(toggles):
-            stack.enter_context(graph_breaks_allowed(log))
+            stack.enter_context(cuts_allowed(log))
             stack.enter_context(transforms_allowed(log))
         yield gate
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
+import os
 import re
+import sysconfig
 from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
 
+import torch
 from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy
+from torch._dynamo import config
 from torch._dynamo.resume_execution import TORCH_DYNAMO_RESUME_IN_PREFIX
 from torch._dynamo.types import ConvertFrameReturn
 
@@ -25,10 +30,29 @@ TRANSFORM = Patch(
     "_throw_if_in_functorch",
     "a function that torch.func calls in eager is not captured by itself",
 )
-PATCHES = (CAPTURE, TRANSFORM)
+OFFER = Patch(
+    "torch._dynamo.convert_frame:ConvertFrameAssert",
+    "__call__",
+    "a frame that is off may not call generators under fullgraph=True",
+)
+RELEVANT = Patch(
+    "torch._dynamo.convert_frame",
+    "has_tensor_in_frame",
+    "functions without tensors that a frame which is off calls are not captured by themselves",
+)
+PATCHES = (CAPTURE, TRANSFORM, OFFER, RELEVANT)
 
 RESUMED = re.compile(rf"{TORCH_DYNAMO_RESUME_IN_PREFIX}_(?P<function>.+)_at_(?P<line>\d+)$")
 """The name of the function into which Dynamo puts the rest of a frame after a graph break."""
+
+
+OF_OTHERS = (
+    os.path.join(os.path.dirname(torch.__file__), ""),
+    sysconfig.get_path("stdlib"),
+    sysconfig.get_path("platstdlib"),
+    "<",
+)
+"""How the files of code begin that is no program: torch, the standard library, generated code."""
 
 
 @contextlib.contextmanager
@@ -36,9 +60,13 @@ def frames(gate: Gate, log: EventLog, cut: set[CodeType]) -> Iterator[None]:
     """Ask about every frame before it is captured. A refused frame runs in eager; its callees ask.
 
     A frame that was `cut`, which is known only after its capture, runs the rest of its code in
-    eager, including everything that the rest calls.
+    eager, including everything that the rest calls. Functions of the program that a refused frame
+    calls are captured even if they have no tensors, as they would be if Dynamo inlined them.
     """
     answers: dict[CodeType, bool] = {}
+
+    def refused() -> bool:
+        return not all(answers.values())
 
     def asking(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -50,7 +78,8 @@ def frames(gate: Gate, log: EventLog, cut: set[CodeType]) -> Iterator[None]:
                 answers[code] = gate.allows(f"dynamo.frame.{function}", subject)
             if not answers[code]:
                 return ConvertFrameReturn()
-            result = original(code, *args, **kwargs)
+            with config.patch(allow_empty_graphs=True) if refused() else contextlib.nullcontext():
+                result = original(code, *args, **kwargs)
             if code in cut:
                 now = _FrameAction.SKIP if result.guarded_code is None else _FrameAction.DEFAULT
                 result.frame_exec_strategy = _FrameExecStrategy(now, _FrameAction.SKIP)
@@ -58,8 +87,40 @@ def frames(gate: Gate, log: EventLog, cut: set[CodeType]) -> Iterator[None]:
 
         return capture
 
-    with patched(CAPTURE, asking, log):
+    with patched(CAPTURE, asking, log), _callees_captured(refused, log):
         yield
+
+
+@contextlib.contextmanager
+def _callees_captured(refused: Callable[[], bool], log: EventLog) -> Iterator[None]:
+    """Capture all of the program that a refused frame calls, except generators.
+
+    Dynamo inlines a generator, but cannot capture it by itself.
+    """
+
+    def offering(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def convert(self: Any, frame: Any, *args: Any, **kwargs: Any) -> Any:
+            if frame.f_code.co_flags & inspect.CO_GENERATOR and refused():
+                return ConvertFrameReturn()
+            return original(self, frame, *args, **kwargs)
+
+        return convert
+
+    def relevant(original: Callable[..., bool]) -> Callable[..., bool]:
+        @functools.wraps(original)
+        def has_tensor_in_frame(frame: Any) -> bool:
+            return (_is_function_of_program(frame.f_code) and refused()) or original(frame)
+
+        return has_tensor_in_frame
+
+    with patched(OFFER, offering, log), patched(RELEVANT, relevant, log):
+        yield
+
+
+def _is_function_of_program(code: CodeType) -> bool:
+    """Return whether code belongs to a function, not a comprehension, of the program itself."""
+    return not code.co_filename.startswith(OF_OTHERS) and not code.co_name.endswith("comp>")
 
 
 def function_of(code: CodeType) -> tuple[str, int | None]:
@@ -71,13 +132,19 @@ def function_of(code: CodeType) -> tuple[str, int | None]:
 
 
 @contextlib.contextmanager
-def graph_breaks_allowed(log: EventLog) -> Iterator[None]:
-    """Allow graph breaks in this block in spite of torch.compile(fullgraph=True)."""
+def cuts_allowed(log: EventLog) -> Iterator[None]:
+    """Let torch.compile(fullgraph=True) accept frames that are off, and the rest of cut frames.
+
+    It still raises at graph breaks of the program. Without fullgraph, Dynamo would not compile a
+    frame in which nothing is captured, and the failure of such a frame would be gone.
+    """
 
     def tolerant(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def optimize(*args: Any, **kwargs: Any) -> Any:
-            return original(*args, **{**kwargs, "nopython": False})
+            context = original(*args, **kwargs)
+            context.fullgraph = False  # the object only checks if a frame was compiled
+            return context
 
         return optimize
 

@@ -92,6 +92,7 @@ def _end_here(translator: Any) -> bool:
     instruction = translator.instructions[translator.instruction_pointer]
     translator.current_instruction = instruction
     translator.instruction_pointer += 1
+    translator.one_graph = False  # fullgraph allows no part of a graph
     speculation = translator.speculate()
     translator.current_speculation = speculation
     if not speculation.failed(translator):

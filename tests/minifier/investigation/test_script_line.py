@@ -153,3 +153,50 @@ def test_no_statement_is_named_if_only_torchs_own_are_captured(tmp_path: Path) -
     script.write_text(HOOKED)
     job = Job("compiled", str(script), [], str(tmp_path))
     assert find_line(job, EventLog(tmp_path), 500.0) is None
+
+
+WITHOUT_TENSORS = """
+import torch
+from torch.compiler import is_compiling
+
+def described(names):
+    size = len(names)
+    return size, is_compiling()
+
+def fn(names):
+    total = len(names) + 1
+    with torch.no_grad():
+        size, compiled = described(names)
+    return total + size, compiled
+
+result = torch.compile(fn, fullgraph=True)(["a", "b"])
+assert result == (5, False), result
+"""
+
+
+@pytest.mark.usefixtures("warm")
+def test_the_statement_is_found_in_a_frame_that_captures_nothing(tmp_path: Path) -> None:
+    """Only with fullgraph does Dynamo compile such a frame."""
+    found = statement_of(tmp_path / "names.py", WITHOUT_TENSORS)
+    assert found is not None
+    assert found.subject.split("names.py:")[1].startswith("7: return size, is_compiling()")
+
+
+UNSUPPORTED = """
+import torch
+
+def fn(x, w):
+    y = x + 1
+    z = y * len(w)
+    torch._dynamo.graph_break()
+    return z.sin()
+
+torch.compile(fn, fullgraph=True)(torch.ones(3), "abc")
+"""
+
+
+@pytest.mark.usefixtures("warm")
+def test_the_statement_is_the_one_that_fullgraph_rejects(tmp_path: Path) -> None:
+    found = statement_of(tmp_path / "breaking.py", UNSUPPORTED)
+    assert found is not None
+    assert found.subject.split("breaking.py:")[1].startswith("7: torch._dynamo.graph_break()")

@@ -87,6 +87,33 @@ def test_a_frame_that_is_off_runs_in_eager_and_what_it_calls_is_captured() -> No
     assert decisions[1].unit == "dynamo.frame.helper"
 
 
+def length(names: list[str]) -> int:
+    return len(names)
+
+
+def calls_without_tensors(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    count = length(["a", "b"]) + sum(k for k in counted())
+    return x + y * count
+
+
+def counted() -> Any:
+    yield from (1, 2)
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_a_called_function_without_tensors_is_captured_by_itself(fullgraph: bool) -> None:
+    """A generator, which Dynamo does not capture by itself, runs in eager."""
+    _, decisions, result = captured(
+        calls_without_tensors, ["dynamo.frame.calls_without_tensors"], fullgraph
+    )
+    asked = [(d.unit, d.subject.partition(": ")[2]) for d in decisions]
+    assert asked[1:] == [
+        ("dynamo.frame.length", ""),
+        ("dynamo.line", "return len(names)  (call of `len`)"),
+    ]
+    torch.testing.assert_close(result, torch.full((3,), 6.0))
+
+
 def doubled(x: torch.Tensor) -> torch.Tensor:
     y = x.sin()
     return (y * 2).sum()
@@ -153,6 +180,30 @@ def test_without_toggles_fullgraph_still_raises() -> None:
 
     with pytest.raises(torch._dynamo.exc.Unsupported):
         captured(broken, [], fullgraph=True)
+
+
+def test_graph_breaks_of_the_program_still_raise_under_fullgraph_before_a_cut() -> None:
+    def broken(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        z = x + y
+        torch._dynamo.graph_break()
+        return z * 2
+
+    graphs, _, result = captured(broken, ["all:2"], fullgraph=True)
+    assert graphs == [["add"]]
+    torch.testing.assert_close(result, torch.full((3,), 4.0))
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        captured(broken, ["all:3"], fullgraph=True)
+
+
+def test_a_frame_without_tensors_is_captured_under_fullgraph_although_units_are_off() -> None:
+    """Without fullgraph, Dynamo leaves such a frame to Python, and so does its fault."""
+
+    def only_numbers(x: torch.Tensor, y: torch.Tensor) -> Any:
+        count = len("abc")
+        return torch.compiler.is_compiling(), count
+
+    assert captured(only_numbers, ["all:1"], fullgraph=True)[2] == (False, 3)
+    assert captured(only_numbers, ["all:3"], fullgraph=True)[2] == (True, 3)
 
 
 def same(left: Any, right: Any) -> bool:
