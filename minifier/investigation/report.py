@@ -139,6 +139,12 @@ def suspicion(report: Report) -> list[str]:
     return [f"{SUSPECTED}{', '.join(units)}"] if units else []
 
 
+def suspected_units(report: Report) -> list[str]:
+    """Return the units of which a note of a report says that they are not confirmed."""
+    names = [n.removeprefix(SUSPECTED) for n in report.notes if n.startswith(SUSPECTED)]
+    return [unit for name in names for unit in name.split(", ")]
+
+
 class Report(msgspec.Struct, frozen=True):
     """The result of bisect or minify.
 

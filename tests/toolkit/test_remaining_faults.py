@@ -118,6 +118,28 @@ def test_inputs_that_only_compiled_code_accepts_lead_to_the_unit(
     assert report["nodes_after"] == 1
 
 
+OTHERWISE_REJECTED = UNCHECKED.replace(
+    "    module.recompile()\n",
+    """    if inputs[0].dtype is torch.bool and module.graph.find_nodes(
+        op="call_function", target=torch.ceil
+    ):
+        raise TypeError("the backend knows no ceil of booleans")
+    module.recompile()
+""",
+).replace("except NotImplementedError:", "except Exception:")
+
+
+@pytest.mark.slow
+def test_a_suspect_of_accepted_inputs_is_tried_in_the_script(
+    tcdebug: Command, script: Script
+) -> None:
+    """Without the pass, the backend raises another exception, so the graph confirms the layer."""
+    report = tcdebug("bisect", *AS_IT_IS, script(OTHERWISE_REJECTED)).json
+    assert [c["unit"] for c in report["culprits"]] == ["layer.backend"]
+    assert "suspected, but not confirmed: user.unchecked" in report["notes"]
+    assert "the script passes with user.unchecked off" in report["notes"]
+
+
 @pytest.mark.slow
 def test_a_script_that_fails_only_without_tcdebug_is_not_healthy(
     cold: Command, script: Script
@@ -132,7 +154,7 @@ COUNTED = """
 import os
 with open("runs", "a") as file:
     file.write("run\\n")
-assert os.environ["TCDEBUG_OFF"] == "user.a"
+assert os.environ["TCDEBUG_OFF"] in ("user.a", "user.c")
 """
 
 
@@ -171,6 +193,22 @@ def test_a_script_that_passes_beside_the_search_is_not_run_again(
     events = find(str(supervisor.folder)).events()
     purposes = [r["data"]["purpose"] for r in events if r["event"] == "candidate"]
     assert purposes == ["the script with user.a off"]
+
+
+@pytest.mark.usefixtures("warm")
+@pytest.mark.parametrize(
+    ("suspected", "noted"), [("user.c", ["the script passes with user.c off"]), ("user.d", [])]
+)
+def test_a_suspect_without_which_the_script_passes_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suspected: str, noted: list[str]
+) -> None:
+    """The graph of a suspect fails in a different way without it, which the script may not mind."""
+    monkeypatch.chdir(tmp_path)
+    supervisor, beside = beside_a_search(tmp_path, "user.a")
+    note = f"suspected, but not confirmed: {suspected}"
+    report = msgspec.structs.replace(naming("user.a"), notes=[note])
+    extended = with_remaining_faults(supervisor, report, beside)
+    assert extended.notes == [note, "the script passes with user.a off", *noted]
 
 
 @pytest.mark.usefixtures("warm")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from tcdebug.minifier.cases.criteria import VALIDATION
-from tcdebug.minifier.investigation.report import Report, culprit_units
+from tcdebug.minifier.investigation.report import Report, culprit_units, suspected_units
 from tcdebug.minifier.investigation.script_failure import ScriptFailure
 from tcdebug.minifier.investigation.whole_script import passes_without
 from tcdebug.minifier.processes.job import REPORT
@@ -89,10 +89,21 @@ def lost_validation(
     if not _passes_without(supervisor, units):
         return None, [accepts, f"the script was not seen to pass with {off} off"]
     fails = f"the script fails with {failed.failure.signature}"
-    notes = [fails, passes_with(off), *report.notes]
+    notes = [fails, passes_with(off), *notes_on_suspects(supervisor, report), *report.notes]
     return msgspec.structs.replace(
         report, layer=failed.finding.layer, ladder=failed.ladder, notes=notes
     ), []
+
+
+def notes_on_suspects(supervisor: Supervisor, report: Report) -> list[str]:
+    """Return a note if the script passes without the units that a report only suspects.
+
+    The graph fails without them too, in a different way. The script may not mind that.
+    """
+    units = suspected_units(report)
+    if not units or not _passes_without(supervisor, units):
+        return []
+    return [passes_with(", ".join(units))]
 
 
 def _passes_without(supervisor: Supervisor, units: Sequence[str]) -> bool:

@@ -21,7 +21,7 @@ from tcdebug.minifier.investigation.script_runs import (
 )
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.processes.job import PARTIAL, REPORT
-from tcdebug.supervision.graph_behind_script import passes_with
+from tcdebug.supervision.graph_behind_script import notes_on_suspects, passes_with
 from tcdebug.supervision.script_search import ScriptSearch
 from tcdebug.supervision.supervisor import Supervisor, begin
 
@@ -125,7 +125,7 @@ def _extended(supervisor: Supervisor, report: Report, beside: ScriptBeside) -> R
             return report
         supervisor.progress.say(f"running the script with {off} off")
         if beside.passed(units):
-            return _noted(report, passes_with(off))
+            return _noted(report, passes_with(off), *notes_on_suspects(supervisor, report))
         try:
             left = remaining_failure(
                 supervisor.job, supervisor.log, supervisor.seconds_left, units,
@@ -135,7 +135,8 @@ def _extended(supervisor: Supervisor, report: Report, beside: ScriptBeside) -> R
             why = f"the budget ran out before the script was run with {off} off"
             return _noted(report, why)
         if not left.fails_compiled_only:
-            return _noted(report, _ending(left, off))
+            notes = notes_on_suspects(supervisor, report) if left.outcome.kind is Kind.OK else []
+            return _noted(report, _ending(left, off), *notes)
         supervisor.progress.say("it still fails: searching for another fault")
         report, found = _with_next(supervisor, report, units, left, off)
         if not found:
