@@ -11,7 +11,7 @@ from typing import Generic
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import Fallback
 from tcdebug.compiler.gate.gate import Decision
-from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.compiler.gate.toggles import ALL, Toggles
 from tcdebug.minifier.bisection.autograd_units import find_autograd_units
 from tcdebug.minifier.bisection.bisect import (
     MOST_FAULTS,
@@ -33,6 +33,9 @@ from tcdebug.minifier.oracles.candidate_oracle import CandidateOracle
 from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.oracles.question import CandidateType
 from tcdebug.minifier.subjects.subject import Subject
+
+DECIDES = "with {1} off, it fails with {0} on and passes with {0} off"
+"""A note on a suspect without which it fails in a different way if the other units are on."""
 
 
 @dataclass
@@ -353,6 +356,23 @@ class Investigation(Generic[CandidateType]):
         findings.confirmed = not findings.layer.in_doubt
         if suspected.off:
             findings.notes.append(f"{SUSPECTED}{', '.join(suspected.off)}")
+            findings.notes += self._decides_alone(suspected)
+
+    def _decides_alone(self, suspected: Branch[CandidateType]) -> list[str]:
+        """Return a note if a suspect decides where only what the failure needs is on besides."""
+        enabled = suspected.enabled
+        if enabled is None or len(suspected.off) != 1:
+            return []
+        others = [unit for unit in enabled.units() if unit != enabled.unit]
+        base = suspected.base
+        without = base.allowing(others) if others else base.without(off=[ALL])
+        oracle = CandidateOracle(self.oracle, suspected.best)
+        try:
+            outcome = oracle.ask(without, f"only what {enabled.unit} needs")
+        except BudgetUsed:
+            return []
+        off = f"all units but {', '.join(others)}" if others else "all other units"
+        return [DECIDES.format(enabled.unit, off)] * (outcome.kind is Kind.OK)
 
     @property
     def _folder(self) -> Path:

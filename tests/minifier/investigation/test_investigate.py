@@ -88,6 +88,20 @@ class FailsOtherwiseWithout(Oracle[Case]):
         return Rate(runs, runs)
 
 
+class DecidedAlone(FailsOtherwiseWithout):
+    """With all other units off, the case fails with the unit on and passes with it off."""
+
+    def answer(self, question: Question[Case]) -> Outcome:
+        """Return the outcome, with the decision of the unit."""
+        off = question.toggles.texts()
+        if off in (["all"], ["all:0"]):
+            decision = Decision("lower.a", "f", "1", 0, False)
+            return Outcome(Kind.OK, decisions=(decision,))
+        if off == ["only:lower.a"]:
+            return replace(WRONG, decisions=(Decision("lower.a", "f", "1", 0, True),))
+        return super().answer(question)
+
+
 class FailsThroughOneUnit(Oracle[Case]):
     """The whole case fails if and only if one unit is on. Other units do not matter to it."""
 
@@ -231,6 +245,24 @@ def test_the_layer_of_a_unit_without_which_it_fails_in_a_different_way_is_named(
         "no unit of inductor was confirmed to be at fault; it passes with "
         "aot_eager_decomp_partition in place of inductor, so it is layer.backend",
         "suspected, but not confirmed: lower.a",
+    ]
+
+
+def test_a_suspect_that_decides_with_all_other_units_off_is_noted(tmp_path: Path) -> None:
+    log = EventLog(tmp_path)
+    subject = GraphSubject(Backend("inductor", "inductor", run_dir=str(tmp_path)), log)
+    oracle = oracle_of(DecidedAlone, subject, log)
+    failure = replace(WRONG, decisions=(Decision("lower.a", "f", "1", 0, True),))
+    case = captured(torch.tanh, torch.ones(3))
+    found = FailureFound(case, failure, 0)
+    suspected = Branch(failure, Toggles(), case, Fault(failure, failure.decisions), uncertain=True)
+    suspected.enabled = Enabled("lower.a")
+    findings = FailureFindings(found, Toggles(), [suspected])
+    Investigation(findings, subject, oracle, log)._find_layer_instead()
+    assert [b.off for b in findings.branches] == [["layer.backend"]]
+    assert findings.notes[-2:] == [
+        "suspected, but not confirmed: lower.a",
+        "with all other units off, it fails with lower.a on and passes with lower.a off",
     ]
 
 
