@@ -1,4 +1,4 @@
-"""Finds the statement at which Dynamo goes wrong in a script that Dynamo makes fail."""
+"""Finds the statement at which Dynamo goes wrong in a script that it makes fail, and the call."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from tcdebug.minifier.processes.warm.sessions import WarmSessions
 from tcdebug.minifier.subjects.script import ScriptSubject, WholeScript, script_oracle
 
 FRAME = "dynamo.frame."
+CALL, MANY = "dynamo.call", 100_000
+"""The unit of calls, and a limit that no frame exceeds: with it, Dynamo asks about every call."""
 DEEPEST = 3
 """The limit on functions of torch between torch.compile and the user's function."""
 INNERMOST = 4
@@ -31,10 +33,11 @@ def find_line(
     seconds: float,
     sessions: WarmSessions | None = None,
     longest: float = math.inf,
-) -> Decision | None:
-    """Return the statement whose capture causes the failure; None if no single one is confirmed.
+) -> tuple[Decision, ...]:
+    """Return the statement whose capture causes the failure; empty if no single one is confirmed.
 
-    A statement of torch is not returned: it says nothing about the script.
+    If a call or comparison in the statement is confirmed too, it follows. A statement of torch is
+    not returned: it says nothing about the script.
 
     The script is rerun with captured code running in eager, and with capture cut off after various
     statements. A run of the script takes `longest` seconds at most.
@@ -45,14 +48,35 @@ def find_line(
     try:
         failure = asked.ask(base, "captured code, run in eager")
         if not failure.failed or not failure.decisions:
-            return None
+            return ()
         oracle.failure = failure
         base, failure = _inside_torch(asked, base, failure)
         found = _statement(asked, base, failure, log)
     except BudgetUsed:
+        return ()
+    if found is None:
+        return ()
+    base, failure, found = _innermost(asked, base, failure, found, log)
+    if _is_of_torch(found.subject):
+        return ()
+    call = _call_in(asked, base, failure, log)
+    return (found,) if call is None else (found, call)
+
+
+def _call_in(
+    asked: CandidateOracle[WholeScript], base: Toggles, failure: Outcome, log: EventLog
+) -> Decision | None:
+    """Return the call in the statement at fault whose capture causes the failure, if one does.
+
+    None if the script fails differently where capture ends at a call.
+    """
+    calls = base.limited(CALL, MANY)
+    try:
+        outcome = asked.ask(calls, "captured code, asked about every call")
+        found = _statement(asked, calls, outcome, log) if failure.same_bug(outcome) else None
+    except BudgetUsed:
         return None
-    found = found and _innermost(asked, base, failure, found, log)
-    return None if found is None or _is_of_torch(found.subject) else found
+    return found if found is not None and found.unit == CALL else None
 
 
 def _statement(
@@ -72,13 +96,14 @@ def _innermost(
     failure: Outcome,
     found: Decision,
     log: EventLog,
-) -> Decision:
+) -> tuple[Toggles, Outcome, Decision]:
     """Return the statement at fault in a function that the found one calls, or the found one.
 
-    Dynamo inlines that function. With the calling function in eager, it is captured by itself.
-    Statements of torch are passed through, such as those of Sequential.
+    It comes with the toggles under which it was found, and how the script fails then. Dynamo
+    inlines that function. With the calling function in eager, it is captured by itself. Statements
+    of torch are passed through, such as those of Sequential.
     """
-    reached = found
+    reached, around = found, (base, failure)
     for _ in range(INNERMOST):
         frame = _frame_of(reached, failure)
         if frame is None:
@@ -95,8 +120,8 @@ def _innermost(
             break
         reached, failure = inner, outcome
         if not _is_of_torch(inner.subject):
-            found = inner
-    return found
+            found, around = inner, (base, outcome)
+    return (*around, found)
 
 
 def _frame_of(statement: Decision, failure: Outcome) -> Decision | None:

@@ -199,10 +199,11 @@ class ScriptSearch:
         self.run.progress.say("looking for the statement that Dynamo captures wrongly")
         job, log, left = self.run.job, self.run.log, self.run.seconds_left
         found = find_line(job, log, left, self.run.sessions, failed.runs.seconds)
-        if found is None:
-            return report
-        note = f"it fails if Dynamo captures this statement ({found.unit}): {found.subject}"
-        return msgspec.structs.replace(report, notes=[note, *report.notes])
+        notes = [
+            f"it fails if Dynamo captures this {what} ({place.unit}): {place.subject}"
+            for what, place in zip(("statement", "call"), found, strict=False)
+        ]
+        return msgspec.structs.replace(report, notes=[*notes, *report.notes])
 
     def _whole_notes(self, recorded: int) -> list[str]:
         """Return notes for a report of the whole script on how its graphs were judged."""

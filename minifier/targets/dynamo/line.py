@@ -23,7 +23,8 @@ from torch._dynamo.symbolic_convert import InstructionTranslator
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.patching import Patch, patched
-from tcdebug.minifier.targets.dynamo.source_line import subject
+from tcdebug.minifier.targets.dynamo import call
+from tcdebug.minifier.targets.dynamo.source_line import expression, subject
 
 UNIT = "dynamo.line"
 
@@ -45,15 +46,28 @@ def lines(gate: Gate, log: EventLog, cut: set[CodeType]) -> Iterator[None]:
     The code of a frame whose capture ended this way is added to `cut`.
     """
     answers: dict[tuple[CodeType, int], bool] = {}
+    called: dict[tuple[CodeType, int], bool] = {}
     first: dict[CodeType, int] = {}
+    calls = call.asked_about(gate.toggles)
+
+    def call_allowed(code: CodeType, instruction: Any) -> bool:
+        key = code, instruction.offset
+        if key not in called:
+            called[key] = gate.allows(call.UNIT, expression(code, instruction.positions))
+        return called[key]
 
     def asking(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
         @functools.wraps(original)
         def step(self: Any) -> bool:
-            line = _statement_begins(self) if isinstance(self, InstructionTranslator) else None
-            if line is None:
+            if not isinstance(self, InstructionTranslator):
                 return original(self)
-            code = self.f_code
+            code, line = self.f_code, _statement_begins(self)
+            if line is None:
+                found = call.call_begins(self) if calls else None
+                if found is None or call_allowed(code, found):
+                    return original(self)
+                cut.add(code)
+                return call.end_at_call(self, original)
             first.setdefault(code, line)
             if (code, line) not in answers:
                 answers[code, line] = gate.allows(UNIT, subject(code, line))
@@ -78,13 +92,7 @@ def _statement_begins(translator: Any) -> int | None:
     line: int | None = instruction.starts_line
     if not line or instruction.opname in PREPARING:
         return None
-    before = translator.current_instruction, translator.one_graph
-    # the instruction's block decides if it can be restored; fullgraph must not hide the answer
-    translator.current_instruction, translator.one_graph = instruction, False
-    try:
-        return line if translator.should_compile_partial_graph() else None
-    finally:
-        translator.current_instruction, translator.one_graph = before
+    return line if call.can_break(translator, instruction) else None
 
 
 def _end_here(translator: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dis
 import functools
 import linecache
 import os
@@ -28,6 +29,16 @@ def subject(code: CodeType, line: int) -> str:
     found = constructs(code, line)
     note = f"  ({', '.join(found)})" if found else ""
     return f"{shown_path(code)}:{line}: {text}{note}"
+
+
+def expression(code: CodeType, positions: dis.Positions) -> str:
+    """Return `file:line: text` of an expression, with the first line of its text."""
+    line = positions.lineno or code.co_firstlineno
+    text = linecache.getline(code.co_filename, line).encode()
+    more = positions.end_lineno != line
+    end = None if more else positions.end_col_offset
+    shown = text[positions.col_offset or 0 : end].decode(errors="replace").strip()
+    return f"{shown_path(code)}:{line}: {shown[:MAX_TEXT]}{' ...' * more}"
 
 
 def constructs(code: CodeType, line: int) -> tuple[str, ...]:

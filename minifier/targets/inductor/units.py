@@ -39,6 +39,7 @@ def units() -> Iterator[Unit]:
     """
     yield Unit("dynamo.frame", "dynamo.frame.FUNCTION: capture a function, with layer.autograd off")
     yield Unit("dynamo.line", "capture a frame up to a statement, statement by statement")
+    yield Unit("dynamo.call", "capture a frame up to a call; dynamo.call:N asks about calls")
     for name, summary in AUTOGRAD_UNITS.items():
         yield Unit(name, f"{summary}, with {DECOMPOSITIONS} off or by name")
     yield Unit(PROGRAM, f"{PROGRAM}.NAME: each pass that the program gates, and patterns in it")

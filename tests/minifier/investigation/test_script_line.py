@@ -12,11 +12,17 @@ from tcdebug.minifier.investigation.script_line import find_line
 from tcdebug.minifier.processes.job import Job
 
 
-def statement_of(script: Path, text: str) -> Decision | None:
-    """Write a script, and return the statement whose capture makes it fail."""
+def places_of(script: Path, text: str) -> tuple[Decision, ...]:
+    """Write a script, and return the statement whose capture makes it fail, and the call in it."""
     script.write_text(text)
     folder = script.parent
     return find_line(Job("compiled", str(script), [], str(folder)), EventLog(folder), 500.0)
+
+
+def statement_of(script: Path, text: str) -> Decision | None:
+    """Write a script, and return the statement whose capture makes it fail."""
+    places = places_of(script, text)
+    return places[0] if places else None
 
 
 SCRIPT = """
@@ -48,7 +54,7 @@ def test_no_statement_is_named_if_eager_fails_too(tmp_path: Path) -> None:
     script = tmp_path / "fails.py"
     script.write_text(SCRIPT.format(right=0.0))
     job = Job("compiled", str(script), [], str(tmp_path))
-    assert find_line(job, EventLog(tmp_path), 500.0) is None
+    assert find_line(job, EventLog(tmp_path), 500.0) == ()
 
 
 TRANSFORMED = """
@@ -152,7 +158,7 @@ def test_no_statement_is_named_if_only_torchs_own_are_captured(tmp_path: Path) -
     script = tmp_path / "hooked.py"
     script.write_text(HOOKED)
     job = Job("compiled", str(script), [], str(tmp_path))
-    assert find_line(job, EventLog(tmp_path), 500.0) is None
+    assert find_line(job, EventLog(tmp_path), 500.0) == ()
 
 
 WITHOUT_TENSORS = """
@@ -200,3 +206,56 @@ def test_the_statement_is_the_one_that_fullgraph_rejects(tmp_path: Path) -> None
     found = statement_of(tmp_path / "breaking.py", UNSUPPORTED)
     assert found is not None
     assert found.subject.split("breaking.py:")[1].startswith("7: torch._dynamo.graph_break()")
+
+
+IN_BLOCKS = """
+import torch
+from torch.compiler import is_compiling
+
+def fn(x, names):
+    for name in names:
+        with torch.no_grad():
+            x = [x * len(name), x + 10 if is_compiling() else x][-1].clone()
+    return x.sum()
+
+torch.testing.assert_close(torch.compile(fn)(torch.ones(3), ["a", "b"]), torch.tensor(3.0))
+"""
+LONG = """
+import torch
+from torch.compiler import is_compiling
+
+fn = lambda names: (len(names), str(names[0]), is_compiling(), max(len(names), 7))
+assert torch.compile(fn, fullgraph=True)(["a"]) == (1, "a", False, 7)
+"""
+COMPARED = """
+import torch
+
+class Marked:
+    def __eq__(self, other):
+        return torch.compiler.is_compiling()
+
+def fn(x, a, b):
+    found = [str(k) for k in range(2) if k + x.shape[0] > 1 and (a == b)]
+    return x + len(found)
+
+torch.testing.assert_close(torch.compile(fn)(torch.ones(3), Marked(), 2), torch.ones(3))
+"""
+
+
+@pytest.mark.usefixtures("warm")
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        (IN_BLOCKS, ["6: for name in names:  (loop, ", "8: is_compiling()"]),
+        (LONG, ["5: fn = lambda names: (len(names), ", "5: is_compiling()"]),
+        (COMPARED, ["6: return torch.compiler.is_comp", "6: torch.compiler.is_compiling()"]),
+    ],
+    ids=["in blocks", "long", "compared"],
+)
+def test_the_call_is_found_in_a_block_a_long_expression_and_a_special_method(
+    tmp_path: Path, text: str, places: list[str]
+) -> None:
+    found = places_of(tmp_path / "called.py", text)
+    assert [d.unit for d in found] == ["dynamo.line", "dynamo.call"]
+    for decision, place in zip(found, places, strict=True):
+        assert decision.subject.split("called.py:")[1].startswith(place)

@@ -114,6 +114,30 @@ def test_a_called_function_without_tensors_is_captured_by_itself(fullgraph: bool
     torch.testing.assert_close(result, torch.full((3,), 6.0))
 
 
+def chained(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    for k in range(2):
+        with torch.no_grad():
+            x = torch.sin(x.exp() + k) * torch.cos(y)
+    return x
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_capture_ends_at_the_nth_call_inside_a_block(fullgraph: bool) -> None:
+    """Each call is asked about where it is reached first. All that follows runs in eager."""
+    nodes, asked, right = captured(chained, ["dynamo.call:99"], fullgraph)
+    whole = [n for n in nodes[0] if n != "_set_grad_enabled"]
+    assert whole == ["exp", "add", "sin", "cos", "mul"] * 2
+    calls = [d.subject.partition(": ")[2] for d in asked if d.unit == "dynamo.call"]
+    assert calls == [
+        "range(2)", "torch.no_grad()", "x.exp()", "torch.sin(x.exp() + k)", "torch.cos(y)",
+    ]  # fmt: skip
+    for count, end in enumerate((0, 0, 0, 2, 3)):
+        graphs, asked, result = captured(chained, [f"dynamo.call:{count}"], fullgraph)
+        assert [n for g in graphs for n in g if n != "_set_grad_enabled"] == whole[:end]
+        assert [d.allowed for d in asked if d.unit == "dynamo.call"] == [True] * count + [False]
+        torch.testing.assert_close(result, right)
+
+
 def doubled(x: torch.Tensor) -> torch.Tensor:
     y = x.sin()
     return (y * 2).sum()

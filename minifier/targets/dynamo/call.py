@@ -1,0 +1,82 @@
+"""Calls: Dynamo asks the gate about every call and comparison inside a statement, if wanted.
+
+A refused call ends the capture: Dynamo breaks the graph at the call, which runs in eager with the
+rest of the frame. Unlike a statement, a call may stand where Dynamo's symbolic stack holds values,
+such as the iterator of a loop, the context manager of a `with`, or the rest of an expression.
+
+There are many calls in a frame. They are asked about only if toggles limit their number, as in
+`dynamo.call:1000`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from torch._dynamo.output_graph import GraphCompileReason
+from torch._dynamo.variables import WithExitFunctionVariable
+
+from tcdebug.compiler.gate.toggles import Toggles
+
+UNIT = "dynamo.call"
+MANY = 100_000
+"""More calls than a frame has. With this limit, all are asked about and allowed."""
+
+BREAKING = {
+    "CALL", "CALL_KW", "CALL_FUNCTION_EX", "COMPARE_OP", "BINARY_SUBSCR", "STORE_ATTR",
+    "STORE_SUBSCR",
+}  # fmt: skip
+"""The instructions at which Dynamo can break a graph whatever its stack holds."""
+
+
+def asked_about(toggles: Toggles) -> bool:
+    """Return whether toggles limit the number of calls."""
+    return UNIT in toggles.first
+
+
+def call_begins(translator: Any) -> Any | None:
+    """Return the next instruction if it is a call at which the graph can break."""
+    if translator.instruction_pointer is None or not translator.stack:
+        return None
+    instruction = translator.instructions[translator.instruction_pointer]
+    if instruction.opname not in BREAKING or instruction.positions is None:
+        return None
+    called = translator.stack[-2 - (instruction.arg or 0) :]
+    if any(isinstance(value, WithExitFunctionVariable) for value in called):
+        return None  # the end of a `with`, which eager code cannot take over
+    return instruction if can_break(translator, instruction) else None
+
+
+def can_break(translator: Any, instruction: Any) -> bool:
+    """Return whether Dynamo can break the graph at an instruction, fullgraph aside.
+
+    Each open block must be one that can be restored.
+    """
+    before = translator.current_instruction, translator.one_graph
+    translator.current_instruction, translator.one_graph = instruction, False
+    try:
+        return bool(translator.should_compile_partial_graph())
+    finally:
+        translator.current_instruction, translator.one_graph = before
+
+
+def end_at_call(translator: Any, step: Callable[[Any], bool]) -> bool:
+    """Run a step that is a call as if Dynamo had found before that it cannot capture the call."""
+    speculate = translator.speculate
+
+    @functools.wraps(speculate)
+    def failed() -> Any:
+        speculation = speculate()
+        if not speculation.failed(translator):
+            where = [translator.frame_summary()]
+            speculation.reason = GraphCompileReason("switched off by tcdebug", where)
+            speculation.fail_and_restart_analysis(False)
+        return speculation
+
+    translator.one_graph = False  # fullgraph allows no part of a graph
+    translator.speculate = failed
+    try:
+        return step(translator)
+    finally:
+        del translator.speculate
