@@ -246,11 +246,22 @@ torch.testing.assert_close(torch.compile(fn)(torch.ones(3), Marked(), 2), torch.
 @pytest.mark.parametrize(
     ("text", "places"),
     [
-        (IN_BLOCKS, ["6: for name in names:  (loop, ", "8: is_compiling()"]),
-        (LONG, ["5: fn = lambda names: (len(names), ", "5: is_compiling()"]),
-        (COMPARED, ["6: return torch.compiler.is_comp", "6: torch.compiler.is_compiling()"]),
+        pytest.param(
+            IN_BLOCKS, ["6: for name in names:  (loop, ", "8: is_compiling()"], id="in blocks"
+        ),
+        pytest.param(
+            LONG,
+            ["5: fn = lambda names: (len(names), ", "5: is_compiling()"],
+            marks=pytest.mark.slow,
+            id="long",
+        ),
+        pytest.param(
+            COMPARED,
+            ["6: return torch.compiler.is_comp", "6: torch.compiler.is_compiling()"],
+            marks=pytest.mark.slow,
+            id="compared",
+        ),
     ],
-    ids=["in blocks", "long", "compared"],
 )
 def test_the_call_is_found_in_a_block_a_long_expression_and_a_special_method(
     tmp_path: Path, text: str, places: list[str]
