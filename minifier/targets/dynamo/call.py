@@ -5,7 +5,7 @@ rest of the frame. Unlike a statement, a call may stand where Dynamo's symbolic 
 such as the iterator of a loop, the context manager of a `with`, or the rest of an expression.
 
 There are many calls in a frame. They are asked about only if toggles limit their number, as in
-`dynamo.call:1000`.
+`dynamo.call:1000`, or switch the unit off.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ BREAKING = {
 
 
 def asked_about(toggles: Toggles) -> bool:
-    """Return whether toggles limit the number of calls."""
-    return UNIT in toggles.first
+    """Return whether toggles limit the number of calls, or allow none."""
+    return UNIT in toggles.first or UNIT in toggles.off
 
 
 def call_begins(translator: Any) -> Any | None:
@@ -62,7 +62,10 @@ def can_break(translator: Any, instruction: Any) -> bool:
 
 
 def end_at_call(translator: Any, step: Callable[[Any], bool]) -> bool:
-    """Run a step that is a call as if Dynamo had found before that it cannot capture the call."""
+    """Run a step that is a call as if Dynamo had found before that it cannot capture the call.
+
+    The first time, Dynamo starts its analysis again. The second time, it breaks the graph.
+    """
     speculate = translator.speculate
 
     @functools.wraps(speculate)

@@ -136,6 +136,9 @@ def test_capture_ends_at_the_nth_call_inside_a_block(fullgraph: bool) -> None:
         assert [n for g in graphs for n in g if n != "_set_grad_enabled"] == whole[:end]
         assert [d.allowed for d in asked if d.unit == "dynamo.call"] == [True] * count + [False]
         torch.testing.assert_close(result, right)
+    graphs, asked, result = captured(chained, ["dynamo.call"], fullgraph)
+    assert [(d.unit, d.allowed) for d in asked][-1] == ("dynamo.call", False)
+    torch.testing.assert_close(result, right)
 
 
 def doubled(x: torch.Tensor) -> torch.Tensor:
