@@ -30,6 +30,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 import torch
+from huge_pages import collapse
 from torch.utils import _config_module
 from warm_client import READ_AT_IMPORT
 from warm_popen import DIE_WITH_PARENT, become_child_of, prctl, warm_popen
@@ -86,6 +87,14 @@ def preload() -> None:
         cpu_vec_isa: Any = importlib.import_module("torch._inductor.cpu_vec_isa")
         cpu_vec_isa.VecISA.check_build = lambda *_: True  # as in conftest.py
         cpu_vec_isa.pick_vec_isa()
+
+
+def compile_once() -> None:
+    """Do once what each fork would do at its first compile. Afterwards Dynamo is as it was."""
+    search = importlib.import_module("tcdebug.minifier.sessions.search")
+    search.warm_up()
+    inductor = importlib.import_module("tcdebug.minifier.targets.inductor.warm")
+    inductor.set_up()
 
 
 def listening(address: str) -> socket.socket:
@@ -251,9 +260,11 @@ if __name__ == "__main__":
     assert torch.get_num_threads() == 1  # by a variable: a call of torch makes a pool for all forks
     gc.disable()  # imports make a million objects that stay
     preload()
+    compile_once()
     gc.enable()
     gc.collect()
     gc.freeze()  # a collection in a child need not copy our objects
+    collapse()
     listener = listening(address)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
