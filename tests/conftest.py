@@ -18,6 +18,7 @@ import pytest
 WARM = Path(__file__).parent / "warm"
 sys.path.insert(0, str(WARM))
 sys.path.insert(0, str(Path(__file__).parent / "support"))
+from huge_pages import Forked  # noqa: E402 # it is beside the server
 from property_settings import EXPLORING, MORE  # noqa: E402 # it is in the support folder
 from warm_client import READ_AT_IMPORT  # noqa: E402 # it is beside the server
 from warm_popen import warm_popen  # noqa: E402
@@ -51,6 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(kernels / "inductor")
     gc.set_threshold(100_000, 50, 50)
     config.pluginmanager.register(Collecting())
+    os.register_at_fork(before=Forked().before)
     config.add_cleanup(gc.unfreeze)  # else nanobind reports its types as leaked
 
 

@@ -11,6 +11,21 @@ from pathlib import Path
 
 MADV_COLLAPSE = 25
 HUGE = 2 << 20
+FORKS = 15
+"""Forks in which writes to shared memory have split enough huge pages to join them again."""
+
+
+class Forked:
+    """Joins the pages of this process before its first fork, and sometimes again."""
+
+    def __init__(self) -> None:
+        self.forks = 0
+
+    def before(self) -> None:
+        """Count a fork."""
+        if self.forks % FORKS == 0:
+            collapse()
+        self.forks += 1
 
 
 def collapse() -> None:
