@@ -118,7 +118,7 @@ def test_a_fault_inside_a_score_function_appears_only_with_the_attention_on(
     results, decisions = compiled(function, q)
     assert not right(results, function, q)
     assert [d.subject for d in decisions if d.unit == "lower.flex_attention"] == ["flex_attention"]
-    results, decisions = compiled(function, q, "lower.flex_attention")
+    results, decisions = compiled(function, q, "lower.flex_attention", "fuse", "codegen")
     assert right(results, function, q)
     assert "lower.aten.tanh.default" not in {d.unit for d in decisions}
 
@@ -140,11 +140,11 @@ def test_a_fault_of_the_call_of_a_region_appears_only_if_the_region_is_not_inlin
         return [result.detach(), *torch.autograd.grad(result.sum(), x)]
 
     monkeypatch.setitem(lowerings, call, negated)
-    for off, is_right in (((), False), (("lower.invoke_subgraph",), True), (("all",), True)):
+    for off, is_right in (("only:lower.invoke_subgraph", False), ("all", True)):
         torch._dynamo.reset()
         x = torch.linspace(-1, 1, 6).reshape(2, 3).requires_grad_()
         expected = step(function, x.detach().clone().requires_grad_())
-        with inductor.switched(Toggles.parse(off), EventLog(None)) as gate:
+        with inductor.switched(Toggles.parse([off]), EventLog(None)) as gate:
             results = step(torch.compile(function), x)
         pairs = zip(results, expected, strict=True)
         assert [torch.allclose(a, b, atol=1e-5) for a, b in pairs] == [is_right, is_right]
