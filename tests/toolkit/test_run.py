@@ -130,23 +130,24 @@ f = torch.compile(torch.sin)
 """
 STARTS_ANOTHER = """
 import subprocess, sys
-if len(sys.argv) == 1:
-    sys.exit(subprocess.run([sys.executable, __file__, "child"]).returncode)
+sys.exit(subprocess.run([sys.executable, "script.py"]).returncode)
 """
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "started"),
     [
-        STARTS_ANOTHER + NO_COMPILER,
-        pytest.param(INDUCTOR, marks=pytest.mark.slow),  # its repro runs in three processes
+        (NO_COMPILER, "parent.py"),
+        pytest.param(INDUCTOR, "script.py", marks=pytest.mark.slow),  # its repro runs three times
     ],
     ids=["a child process", "inductor"],
 )
 def test_the_variable_alone_makes_a_program_leave_repros(
-    python: Command, script: Script, text: str
+    python: Command, script: Script, tmp_path: Path, text: str, started: str
 ) -> None:
-    done = python(script(text + CALL), TCDEBUG_REPRO="1")
+    (tmp_path / "parent.py").write_text(STARTS_ANOTHER)
+    script(text + CALL)
+    done = python(started, TCDEBUG_REPRO="1")
     assert done.status == 1
     assert "Error: " in done.stderr
     assert python(done.last_line.removeprefix("tcdebug: repro ")).status == 1

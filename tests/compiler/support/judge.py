@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -58,6 +59,16 @@ def assert_same(actual: Any, expected: Any, *, exact: bool = False, strides: boo
         if exact and e.dtype.is_floating_point:
             known = ~torch.isnan(e)
             assert torch.equal(a.signbit()[known], e.signbit()[known]), "the sign of a zero"
+
+
+@contextmanager
+def about(**given: Any) -> Iterator[None]:
+    """Say in a failure what it is about, where one compile serves many inputs."""
+    try:
+        yield
+    except Exception as failure:
+        failure.add_note(", ".join(f"{name} = {value!r}" for name, value in given.items()))
+        raise
 
 
 def assert_as_eager(

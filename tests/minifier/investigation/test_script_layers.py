@@ -143,6 +143,7 @@ def test_a_script_whose_first_pass_does_not_end_is_seen_to_have_passes(tmp_path:
     assert runs.used() == {"user"}
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_run_without_the_passes_of_a_script_limits_the_others_if_one_does_not_end(
     tmp_path: Path,
 ) -> None:
@@ -155,6 +156,7 @@ def test_a_run_without_the_passes_of_a_script_limits_the_others_if_one_does_not_
     assert runs.seconds < 300.0
 
 
+@pytest.mark.usefixtures("warm")
 def test_the_run_in_eager_of_a_script_that_hangs_needs_no_other_run_beside_it(
     tmp_path: Path,
 ) -> None:

@@ -101,12 +101,12 @@ def test_the_case_is_unchanged_if_nothing_is_interesting() -> None:
     assert best.key == case.key
 
 
-@pytest.mark.parametrize("name", ["chain", "64 nodes"])
+@pytest.mark.parametrize("name", ["chain", "32 nodes"])
 def test_no_more_questions_are_asked_in_a_round_than_expected_if_nothing_can_be_removed(
     name: str, tmp_path: Path
 ) -> None:
     function, args = PROGRAMS["chain"]
-    case = captured(function, *args) if name == "chain" else block_graph(64)
+    case = captured(function, *args) if name == "chain" else block_graph(32)
     asked: list[str] = []
 
     def interesting(candidate: Case, purpose: str) -> bool:

@@ -29,7 +29,7 @@ from tcdebug.minifier.reduction.operators.surgery import node_values, writes
 from tcdebug.minifier.reduction.operators.truncate import Truncate
 from tcdebug.minifier.reduction.reducer import REDUCTIONS
 
-PROPERTY = property_settings(25)
+PROPERTY = property_settings(12)
 PROGRAMS = user_programs.arguments()
 BATCHED = {"_add_batch_dim", "_remove_batch_dim", "_vmap_increment_nesting"}
 """The operators that Dynamo emits for a vmap."""

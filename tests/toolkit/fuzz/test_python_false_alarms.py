@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -37,10 +36,10 @@ def test_dynamo_imports_the_module_of_the_program_that_runs(tmp_path: Path) -> N
     assert [status(HOOKS, tmp_path) for _ in range(2)] == [Status.PASSED] * 2
 
 
-def test_a_script_runs_in_a_module_that_dynamo_can_import(tmp_path: Path) -> None:
+def test_a_script_runs_in_a_module_that_dynamo_can_import(tmp_path: Path, warm_python: str) -> None:
     path = tmp_path / "program.py"
     path.write_text(python_script(HOOKS, {"backend": "eager"}))
-    done = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False)
+    done = subprocess.run([warm_python, path], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
 
 

@@ -39,9 +39,9 @@ def drawn(
 
 
 def test_nearly_all_programs_run_in_eager_and_together_cover_every_construct() -> None:
-    found = [p for start in range(10) for p in drawn(50, start=start)]
-    assert len(found) == 500
-    assert sum(1 for p in found if not p.invalid) >= 475
+    found = [p for start in range(5) for p in drawn(50, start=start)]
+    assert len(found) == 250
+    assert sum(1 for p in found if not p.invalid) >= 238
     text = "\n".join(p.source() for p in found)
     for part in (
         "bfloat16", "float16", "float64", "int8", "uint8", "bool", "complex64", ".mT", "[..., ::2]",
@@ -75,7 +75,7 @@ def test_equal_seeds_draw_equal_programs() -> None:
 
 @pytest.mark.parametrize(("table", "row"), ROWS, ids=[f"{t}-{r.name}" for t, r in ROWS])
 def test_a_row_draws_lines_that_eager_runs(table: str, row: Row) -> None:
-    found = drawn(8, [row], longest=4)
+    found = drawn(5, [row], longest=4)
     assert [p.invalid for p in found if p.invalid] == []
 
 
