@@ -51,7 +51,10 @@ def _text(source: CppSource) -> str:
 
 
 def built(text: str, folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
-    """Compile C++ after the prelude, as kernels are compiled, to kernel.so in a folder."""
+    """Compile C++ after the prelude, as kernels are compiled, to kernel.so in a folder.
+
+    With the flag -S, that is the assembler code.
+    """
     toolchain = find(Options().compiler)
     source = folder / "kernel.cpp"
     source.write_text(prelude() + text)
@@ -65,7 +68,7 @@ def scalar_loops(text: str, folder: Path) -> list[str]:
     g++ names the loop or the first line of its body. It also names the pragma of a reduction, but
     that is only the loop that clears the vector of partial results.
     """
-    notes = built(text, folder, "-fopt-info-vec-optimized").stderr
+    notes = built(text, folder, "-fopt-info-vec-optimized", "-S").stderr
     vectorized = {int(line) for line in VECTORIZED.findall(notes)}
     lines = (prelude() + text).splitlines()
     return [

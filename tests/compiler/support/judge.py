@@ -66,7 +66,7 @@ def about(**given: Any) -> Iterator[None]:
     """Say in a failure what it is about, where one compile serves many inputs."""
     try:
         yield
-    except Exception as failure:
+    except BaseException as failure:  # also what pytest itself raises
         failure.add_note(", ".join(f"{name} = {value!r}" for name, value in given.items()))
         raise
 
