@@ -29,6 +29,17 @@ def is_number(node: fx.Node) -> bool:
     return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool | int | float | bool)
 
 
+def overlaps(value: torch.Tensor) -> bool:
+    """Return whether several indices refer to one element, as in an expanded tensor.
+
+    No symbolic size or stride is compared, since that would be a guard.
+    """
+    return any(
+        isinstance(stride, int) and stride == 0 and not (isinstance(size, int) and size < 2)
+        for size, stride in zip(value.shape, value.stride(), strict=True)
+    )
+
+
 def written_operands(node: fx.Node) -> Iterator[fx.Node]:
     """Yield the operands that a call writes to, as the schema of its operator declares."""
     if not isinstance(node.target, torch._ops.OpOverload):

@@ -231,11 +231,6 @@ def _clone(value: torch.Tensor, change: Change | None) -> torch.Tensor:
     return (change(copy) if change else copy).requires_grad_(value.requires_grad)
 
 
-def overlaps(value: torch.Tensor) -> bool:
-    """Return whether several indices refer to one element, as in an expanded tensor."""
-    return any(n > 1 and s == 0 for n, s in zip(value.shape, value.stride(), strict=True))
-
-
 def copy_graph(original: fx.Graph) -> tuple[fx.Graph, dict[fx.Node, fx.Node]]:
     """Copy a graph with its metadata. Also return a table from original nodes to copies."""
     graph = fx.Graph()

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from tcdebug.minifier.cases.case import Case, CaseInput, overlaps
+from tcdebug.compiler.effects import overlaps
+from tcdebug.minifier.cases.case import Case, CaseInput
 from tcdebug.minifier.cases.lineage import (
     INFERENCE,
     NO_GRAD,

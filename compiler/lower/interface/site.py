@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from tcdebug.compiler.effects import overlaps
 from tcdebug.compiler.ir.arithmetic.index import ZERO, Axis, Index, to_index
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
 from tcdebug.compiler.ir.build import cast, constant, index_value
@@ -200,7 +201,7 @@ class Site:
 
     def strides(self, layout: torch.Tensor) -> tuple[Index, ...]:
         """Return the strides of a result: those of `layout`, unless elements would share memory."""
-        if _overlaps(layout):
+        if overlaps(layout):
             return contiguous_strides(self.sizes.indices(layout.shape))
         return self.sizes.indices(layout.stride())
 
@@ -271,11 +272,3 @@ class Site:
 
 Lowering = Callable[..., Any]
 """(site, *arguments of the operator) -> Tensor, or a tuple of Tensors for several results."""
-
-
-def _overlaps(layout: torch.Tensor) -> bool:
-    """Return whether elements share memory, as in an expanded tensor."""
-    return any(
-        isinstance(stride, int) and stride == 0 and not (isinstance(size, int) and size < 2)
-        for size, stride in zip(layout.shape, layout.stride(), strict=True)
-    )

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from tcdebug.minifier.cases.case import Case, CaseInput, Recipe, overlaps
+from tcdebug.compiler.effects import overlaps
+from tcdebug.minifier.cases.case import Case, CaseInput, Recipe
 from tcdebug.minifier.cases.lineage import is_plain
 from tcdebug.minifier.reduction.details.related_inputs import (
     group_lineage,
