@@ -7,6 +7,7 @@ and 8 ms in huge ones. Linux before 6.1 does nothing.
 from __future__ import annotations
 
 import ctypes
+import os
 from pathlib import Path
 
 MADV_COLLAPSE = 25
@@ -16,13 +17,18 @@ FORKS = 15
 
 
 class Forked:
-    """Joins the pages of this process before its first fork, and sometimes again."""
+    """Joins the pages of this process before its first fork, and sometimes again.
+
+    Its children keep the pages that they share with it.
+    """
 
     def __init__(self) -> None:
-        self.forks = 0
+        self.process, self.forks = os.getpid(), 0
 
     def before(self) -> None:
-        """Count a fork."""
+        """Count a fork of this process."""
+        if os.getpid() != self.process:
+            return
         if self.forks % FORKS == 0:
             collapse()
         self.forks += 1
