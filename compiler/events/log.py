@@ -36,7 +36,7 @@ ENVELOPE = {
     "rank": "rank in a distributed job, from the variable RANK",
     "compile_id": "the compile id as torch writes it, such as 0/0",
     "graph_id": "structural hash of the graph that Dynamo captured; equal graphs have equal hashes",
-    "direction": "forward, backward or inference, and the names of bodies of control flow after a dot; "
+    "direction": "forward, backward or inference; a body of control flow has its name after a dot; "
     "capture or joint before the graph is split",
     "stage": "the stage of the compiler",
     "unit": "the unit that acted or that the gate was asked about",

@@ -28,8 +28,8 @@ PLAIN = (
 """What differs between runs in a message, and what replaces it.
 
 The message for one CUDA error depends on who reports it. Paths, quoted names, the numbers of
-symbolic sizes and generated names, other numbers, how many stand in a list, and the members of a set
-depend on the process, on the graph, or on its sizes.
+symbolic sizes and generated names, other numbers, how many stand in a list, and the members of a
+set depend on the process, on the graph, or on its sizes.
 """
 OF_FAKE_TENSORS = re.compile(
     r"(\w+ when making fake tensor call)\s+Explanation: .*?: got (\w+)\(\W(.*?)\W\)(?=\s+Hint:|$)",

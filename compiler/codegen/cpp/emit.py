@@ -24,7 +24,9 @@ from tcdebug.compiler.ir.expr import (
     Parameter,
     compute_in_order,
     indices,
+    loads,
 )
+from tcdebug.compiler.ir.operations import COMPARISONS
 
 
 @dataclass
@@ -323,20 +325,46 @@ class CppEmitter:
 
     def _guarded(self, node: Guarded) -> Place:
         """Return an if statement with the two branches."""
-        condition = self._lookup(node.condition)
-        assert condition is not None
+        apart = any(self._reads_apart(side, node.condition) for side in (node.body, node.other))
+        condition = self._condition(node.condition, narrowed=not apart)
         name = f"t{self._count}"
         self._count += 1
         here = self.innermost
         depth = len(self.blocks) - 1
         here.add(f"{TYPES[node.dtype]} {name};")
-        for opening, value in ((f"if ({condition.text})", node.body), ("else", node.other)):
+        for opening, value in ((f"if ({condition})", node.body), ("else", node.other)):
             self._guards += 1
             block = self.enter(opening)
             block.add(f"{name} = {self.value(value).text};")
             self.leave()
             self._guards -= 1
         return Place(name, depth)
+
+    def _reads_apart(self, side: Expr, condition: Expr) -> bool:
+        """Return whether neighbouring points read elements that are not neighbours.
+
+        If several such reads depend on one comparison of 32 bits, g++ 12 joins them and reads zeros
+        in place of one side.
+        """
+        for load in loads(side):
+            if not load.index:
+                computed = self.recompute.get(load.buffer)
+                if computed is not None and self._reads_apart(computed.body, condition):
+                    return True
+            steps = (index.coefficient(a) for index in load.index for a in condition.axes)
+            if any(step is None or step.constant not in (0, 1) for step in steps):
+                return True
+        return False
+
+    def _condition(self, node: Expr, *, narrowed: bool) -> str:
+        """Return a condition, with indices compared in 32 bits where they fit if `narrowed`."""
+        if narrowed or not isinstance(node, Call):
+            return self.value(node).text
+        if node.name in COMPARISONS:
+            return operation(node, [self.value(o).text for o in node.operands], narrowed=False)
+        if all(operand.dtype == torch.bool for operand in node.operands):
+            return operation(node, [self._condition(o, narrowed=False) for o in node.operands])
+        return self.value(node).text
 
     def store(self, node: FlatNode, value: Place) -> None:
         """Store the value of a node in its buffer, at the current point of the loops.

@@ -121,11 +121,14 @@ def _fits_int32(value: Expr) -> bool:
     return len(known) == 2 and max(known) < 1 << 31
 
 
-def operation(node: Call, operands: list[str]) -> str:
-    """Return an operation on operands that are C++ expressions."""
+def operation(node: Call, operands: list[str], *, narrowed: bool = True) -> str:
+    """Return an operation on operands that are C++ expressions.
+
+    Indices that fit in 32 bits are compared as such if `narrowed`.
+    """
     name, dtype = node.name, node.dtype
     source = node.args[0].dtype
-    if name in COMPARISONS and all(map(_fits_int32, node.args)):
+    if narrowed and name in COMPARISONS and all(map(_fits_int32, node.args)):
         operands = [f"(int32_t){text}" for text in operands]
     if name == "cast":
         return cast(operands[0], source, dtype)

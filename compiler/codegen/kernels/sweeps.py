@@ -37,17 +37,19 @@ def _from_kernel(load: Load) -> bool:
 def _stores_last(nodes: tuple[FlatNode, ...], made: Mapping[str, FlatNode]) -> list[FlatNode]:
     """Return the nodes in an order in which overwriting stores come after all reads of the memory.
 
-    Reads by nodes of earlier sweeps count too, because those may be recomputed.
+    Reads by nodes of earlier sweeps count too, because those may be recomputed. A store that reads
+    only the element that it overwrites need not precede stores to other elements.
     """
     own = {node.name: node for node in nodes}
     earlier = {name: node for name, node in made.items() if name not in own and not node.kind}
     waits = {node.name: reads_of(node) & own.keys() for node in nodes}
     stores = [node for node in nodes if node.into]
     for node in nodes if stores else ():
-        needed, memory = _above(node, own), _above(node, earlier)
+        needed = {name for source in _sources(node, own) for name in reads_of(source)}
+        read = [load for source in _sources(node, earlier) for load in loads(source.body)]
         for store in stores:
             dependent = node is store or store.name in needed
-            if not dependent and store.into in memory:
+            if not dependent and any(_is_overwritten(load, node, store) for load in read):
                 waits[store.name].add(node.name)
     ordered: list[FlatNode] = []
     left = sorted(nodes, key=lambda n: bool(n.into))
@@ -61,15 +63,22 @@ def _stores_last(nodes: tuple[FlatNode, ...], made: Mapping[str, FlatNode]) -> l
     return ordered
 
 
-def _above(node: FlatNode, through: Mapping[str, FlatNode]) -> set[str]:
-    """The memory and values that a node is computed from, directly or through given nodes."""
-    found, left = set[str](), [node]
+def _is_overwritten(load: Load, node: FlatNode, store: FlatNode) -> bool:
+    """Return whether a store overwrites what a node reads, which may store into the same memory."""
+    apart = node.into == store.into and node.address != store.address
+    own_element = apart and load.index == (node.address,)
+    return load.buffer == store.into and not _from_kernel(load) and not own_element
+
+
+def _sources(node: FlatNode, through: Mapping[str, FlatNode]) -> list[FlatNode]:
+    """Return a node and the given nodes that it is computed from."""
+    found = {node.name: node}
+    left = [node]
     while left:
-        latest = left.pop()
-        new = reads_of(latest) - found
-        found |= new | _memory_read(latest)
-        left += [through[name] for name in new if name in through]
-    return found
+        new = {n: through[n] for n in reads_of(left.pop()) if n in through and n not in found}
+        found |= new
+        left += new.values()
+    return list(found.values())
 
 
 def _memory_read(node: FlatNode) -> set[str]:

@@ -71,6 +71,17 @@ def test_statistics_of_joined_tensors_are_those_of_eager(off: list[str]) -> None
     torch.testing.assert_close(compiled(function, options={"off": off})(x), function(x))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_short_rows_joined_to_themselves_are_read_from_both(dtype: torch.dtype) -> None:
+    """The columns of a row are read in one loop, on either side of one comparison."""
+
+    def joined(*inputs: torch.Tensor) -> list[torch.Tensor]:
+        return [F.batch_norm(torch.cat((x, x)), None, None, training=True) for x in inputs]
+
+    inputs = [torch.randn(n, c, dtype=dtype) for n in (5, 17, 33) for c in (2, 3)]
+    torch.testing.assert_close(compiled(joined)(*inputs), joined(*inputs))
+
+
 @pytest.mark.parametrize("name", ["maximum_", "minimum_", "fmax_", "fmin_"])
 def test_the_maximum_of_several_numbers_is_vectorized(tmp_path: Path, name: str) -> None:
     done = built(KERNEL.format(name), tmp_path, "-fopt-info-vec-optimized")

@@ -111,3 +111,15 @@ def test_rows_of_few_elements_are_those_of_eager(
     torch._dynamo.reset()
     last = torch.arange(count).to(dtype)
     assert_as_eager(compiled(function), function, [given_, last], exact=True)
+
+
+@pytest.mark.parametrize("off", [["fuse.reduction"], ["fuse"], []])
+def test_points_overwrite_what_each_of_them_has_read(off: list[str]) -> None:
+    """The rows divide, in place, what they have added up."""
+
+    def shares(*inputs: torch.Tensor) -> list[torch.Tensor]:
+        squares = [F.batch_norm(x, None, None, training=True) for x in inputs]
+        return [x.softmax(-1) for x in inputs] + squares
+
+    inputs = [torch.randn(17, 3), torch.randn(10, 2)]
+    assert_as_eager(compiled(shares, options={"off": off}), shares, inputs)
