@@ -19,8 +19,9 @@ from tcdebug.minifier.processes.warm.sessions import WarmSessions
 from tcdebug.minifier.subjects.script import ScriptSubject, WholeScript, script_oracle
 
 FRAME = "dynamo.frame."
-CALL, MANY = "dynamo.call", 100_000
-"""The unit of calls, and a limit that no frame exceeds: with it, Dynamo asks about every call."""
+CALL = "dynamo.call"
+MANY_CALLS = 100_000
+"""A limit that no frame exceeds. With it, Dynamo asks about every call."""
 DEEPEST = 3
 """The limit on functions of torch between torch.compile and the user's function."""
 INNERMOST = 4
@@ -70,7 +71,7 @@ def _call_in(
 
     None if the script fails differently where capture ends at a call.
     """
-    calls = base.limited(CALL, MANY)
+    calls = base.limited(CALL, MANY_CALLS)
     try:
         outcome = asked.ask(calls, "captured code, asked about every call")
         found = _statement(asked, calls, outcome, log) if failure.same_bug(outcome) else None

@@ -20,8 +20,6 @@ from torch._dynamo.variables import WithExitFunctionVariable
 from tcdebug.compiler.gate.toggles import Toggles
 
 UNIT = "dynamo.call"
-MANY = 100_000
-"""More calls than a frame has. With this limit, all are asked about and allowed."""
 
 BREAKING = {
     "CALL", "CALL_KW", "CALL_FUNCTION_EX", "COMPARE_OP", "BINARY_SUBSCR", "STORE_ATTR",
