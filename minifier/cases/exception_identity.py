@@ -23,7 +23,7 @@ PLAIN = (
     (re.compile(r"\b([A-Za-z_]+?)_\d+\b"), r"\1"),
     (re.compile(r"0x[0-9a-fA-F]+|((?<=[\s(\[=,:])-)?\b\d+(\.\d*)?(e[+-]?\d+)?(?!\w)"), "#"),
     (re.compile(r"#(, #)+(?=[\])])"), "#"),
-    (re.compile(r"\{[^{}]*\}"), "{...}"),
+    (re.compile(r"(?<!\w)\{[^{}]*\}"), "{...}"),
 )
 """What differs between runs in a message, and what replaces it.
 
