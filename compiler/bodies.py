@@ -67,6 +67,8 @@ def with_bodies(
         single = isinstance(body.graph.output_node().args[0], fx.Node)
         called = compiled(body, f"{direction}.{name}")
         bodies[name] = CompiledBody(called, body, layouts, single, report)
+    if not bodies:
+        return lowered
     constants = {**lowered.graph.constants, **bodies}
     return replace(lowered, graph=replace(lowered.graph, constants=constants))
 

@@ -325,8 +325,7 @@ class CppEmitter:
 
     def _guarded(self, node: Guarded) -> Place:
         """Return an if statement with the two branches."""
-        apart = any(self._reads_apart(side, node.condition) for side in (node.body, node.other))
-        condition = self._condition(node.condition, narrowed=not apart)
+        condition = self._condition(node.condition, narrowed=not self._reads_apart(node))
         name = f"t{self._count}"
         self._count += 1
         here = self.innermost
@@ -340,20 +339,22 @@ class CppEmitter:
             self._guards -= 1
         return Place(name, depth)
 
-    def _reads_apart(self, side: Expr, condition: Expr) -> bool:
+    def _reads_apart(self, node: Guarded) -> bool:
         """Return whether neighbouring points read elements that are not neighbours.
 
         If several such reads depend on one comparison of 32 bits, g++ 12 joins them and reads zeros
         in place of one side.
         """
-        for load in loads(side):
-            if not load.index:
-                computed = self.recompute.get(load.buffer)
-                if computed is not None and self._reads_apart(computed.body, condition):
+        left, recomputed = [node.body, node.other], set[str]()
+        while left:
+            for load in loads(left.pop()):
+                steps = (i.coefficient(a) for i in load.index for a in node.condition.axes)
+                if any(step is None or step.constant not in (0, 1) for step in steps):
                     return True
-            steps = (index.coefficient(a) for index in load.index for a in condition.axes)
-            if any(step is None or step.constant not in (0, 1) for step in steps):
-                return True
+                computed = None if load.index else self.recompute.get(load.buffer)
+                if computed is not None and computed.name not in recomputed:
+                    recomputed.add(computed.name)
+                    left.append(computed.body)
         return False
 
     def _condition(self, node: Expr, *, narrowed: bool) -> str:
