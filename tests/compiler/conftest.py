@@ -14,6 +14,13 @@ def pytest_configure() -> None:
     os.environ["TCDEBUG_LOG"] = "0"
 
 
+def pytest_collectstart() -> None:
+    """Seeds what a file draws at import, so that it is the same alone and among other files."""
+    import torch  # noqa: PLC0415 # not before a file is collected
+
+    torch.default_generator.manual_seed(0)
+
+
 @pytest.fixture(autouse=True)
 def fresh_dynamo() -> Iterator[None]:
     """Resets Dynamo, so that no test sees frames that another one compiled or skipped."""
