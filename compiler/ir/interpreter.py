@@ -211,6 +211,8 @@ def scan(kind: str, values: torch.Tensor, kept: Sequence[int]) -> torch.Tensor:
             running = getattr(rows, kind)(-1, dtype=values.dtype)
         case "logcumsumexp":
             running = rows.logcumsumexp(-1)
+        case "argsort" | "argsort_down":
+            running = rows.argsort(dim=-1, descending=kind == "argsort_down", stable=True)
         case _:
             pair = rows.cummax(-1) if kind.endswith("max") else rows.cummin(-1)
             running = pair.indices if gives_place(kind) else pair.values

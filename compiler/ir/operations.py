@@ -51,10 +51,15 @@ SCANS = {
     "cumargmax": "last_argmax",
     "cumargmin": "last_argmin",
     "logcumsumexp": "log_sum_exp",
+    "argsort": "argsort",
+    "argsort_down": "argsort_down",
 }
 """Scan of the loop IR -> the operation that it accumulates with. It keeps every state.
 
-Among equal elements the last one wins. NaN wins over everything but a later NaN."""
+Among equal elements the last one wins. NaN wins over everything but a later NaN. The sorts do not
+accumulate: each point has the place of the element that comes there, NaN as the largest. Equal
+elements keep their order."""
+SORTS = ("argsort", "argsort_down")
 
 
 def gives_place(kind: str) -> bool:

@@ -6,7 +6,7 @@ an extern call to ATen. An extern call is legal for every node, so the gate may 
 
 from __future__ import annotations
 
-from tcdebug.compiler.lower.indexing import gathering, joining, searching, views
+from tcdebug.compiler.lower.indexing import gathering, joining, searching, sorting, views
 from tcdebug.compiler.lower.interface.site import Lowering
 from tcdebug.compiler.lower.pointwise import composite, elementwise, factories, random_numbers
 from tcdebug.compiler.lower.reductions import (
@@ -31,6 +31,7 @@ OWN: dict[Operator, Lowering] = {
     **reductions.TABLE,
     **scans.TABLE,
     **searching.TABLE,
+    **sorting.TABLE,
     **gathering.TABLE,
     **polynomials.TABLE,
     **pooling.TABLE,

@@ -105,11 +105,10 @@ def _write(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> KernelC
     call = describe(kernel, flat, buffers)
     if has_half_values(flat) and gate.allows("codegen.half_values", kernel.subject):
         flat = with_half_values(flat)
-    storage = call.storage()
     points = unrolled(flat)
     if points is not None and gate.allows("codegen.unroll", kernel.subject):
-        flat = points.kernel
-        storage |= {new: storage[old] for new, old in points.names.items() if old in storage}
+        flat, call = points.kernel, replace(call, points=points.names)
+    storage = call.storage()
     choices = _choose(flat, kernel.subject, gate)
     declarations = [
         *(f"const {TYPES[buffers[n].dtype]}* __restrict__ {storage[n]}" for n in call.loads),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, flat_expressions, flat_indices
 from tcdebug.compiler.ir.cost import bytes_of
@@ -42,6 +42,8 @@ class KernelCall:
     """The call of the combo kernel that runs it, if there is one."""
     mended: bool = False
     """Whether a failed launch is passed to `mend_<kernel>`, with the same arguments."""
+    points: Mapping[str, str] = field(default_factory=dict)
+    """A point of an unrolled node -> that node, whose memory it is stored in."""
 
     @property
     def code(self) -> str:
@@ -53,6 +55,7 @@ class KernelCall:
         names = {name: f"{name}_in" for name in self.loads}
         names |= {name: f"{name}_out" for name in self.stores}
         names |= {memory: names[name] for name, memory in self.into.items()}
+        names |= {point: names[name] for point, name in self.points.items() if name in names}
         return names | {name: f"{name}_value" for name in self.parameters}
 
 

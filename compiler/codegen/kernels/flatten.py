@@ -10,7 +10,7 @@ import torch
 from tcdebug.compiler.ir.arithmetic.index import ZERO, Atom, Axis, Index, to_index
 from tcdebug.compiler.ir.expr import Expr, IndexValue, Indirect, Load, indices, rewrite, walk
 from tcdebug.compiler.ir.graph import Buffer, Origin, Pointwise, Reduction, Scatter
-from tcdebug.compiler.ir.operations import SCANS
+from tcdebug.compiler.ir.operations import SCANS, SORTS
 from tcdebug.compiler.schedule.kernel import Kernel
 
 
@@ -68,6 +68,11 @@ class FlatKernel:
     def scans(self) -> bool:
         """Whether any node is a scan."""
         return any(n.scans for n in self.nodes)
+
+    @property
+    def sorts(self) -> bool:
+        """Whether any node is a sort, which needs a whole row at once."""
+        return any(n.kind in SORTS for n in self.nodes)
 
     @property
     def columns(self) -> tuple[FlatNode, ...]:

@@ -48,10 +48,12 @@ def unrolled(kernel: FlatKernel) -> Unrolled | None:
     if count * sum(1 for n in kernel.nodes for _ in walk(n.body)) > LARGEST:
         return None
     points = [
-        (node, place, _at(node, axis, place)) for place in range(count) for node in kernel.nodes
+        (node, place, at_point(node, axis, place))
+        for place in range(count)
+        for node in kernel.nodes
     ]
     made = {n.name for n in kernel.nodes}
-    nodes = tuple(_renamed(point, place, made) for _, place, point in points)
+    nodes = tuple(of_point(point, place, made) for _, place, point in points)
     names = {new.name: old.name for new, (old, _, _) in zip(nodes, points, strict=True)}
     stored = frozenset(new for new, old in names.items() if old in kernel.stored)
     return Unrolled(FlatKernel(kernel.name, kernel.outer[:-1], (around,), nodes, stored), names)
@@ -66,7 +68,7 @@ def _is_near(kernel: FlatKernel, axis: Axis) -> bool:
     return True
 
 
-def _at(node: FlatNode, axis: Axis, place: int) -> FlatNode:
+def at_point(node: FlatNode, axis: Axis, place: int) -> FlatNode:
     """Return a node at a point of an axis, without the choices that the point decides."""
     body = rewrite(node.body, _decided(axis, place)).substitute({axis: to_index(place)})
     return replace(node, address=node.address.substitute({axis: to_index(place)}), body=body)
@@ -83,16 +85,16 @@ def _decided(axis: Axis, place: int) -> Callable[[Expr], Expr]:
     return change
 
 
-def _renamed(node: FlatNode, place: int, made: set[str]) -> FlatNode:
+def of_point(node: FlatNode, place: int, made: set[str]) -> FlatNode:
     """Return a node that is named by its point, and reads the same point of others."""
 
     def change(expr: Expr) -> Expr:
         if isinstance(expr, Load) and not expr.index and expr.buffer in made:
-            return replace(expr, buffer=_name(expr.buffer, place))
+            return replace(expr, buffer=point_name(expr.buffer, place))
         return expr
 
-    return replace(node, name=_name(node.name, place), body=rewrite(node.body, change))
+    return replace(node, name=point_name(node.name, place), body=rewrite(node.body, change))
 
 
-def _name(name: str, place: int) -> str:
+def point_name(name: str, place: int) -> str:
     return f"{name}_at{place}"

@@ -8,7 +8,7 @@ import torch
 
 from tcdebug.compiler.codegen.triton.text import TYPES, literal
 from tcdebug.compiler.ir.expr import Constant
-from tcdebug.compiler.ir.operations import SCANS, gives_place, neutral
+from tcdebug.compiler.ir.operations import SCANS, SORTS, gives_place, neutral
 
 NO_PLACE = 2**31 - 1
 """The position of no element. Every existing element wins over it."""
@@ -109,7 +109,7 @@ class TritonScan:
     @property
     def has_places(self) -> bool:
         """Whether the state has a position."""
-        return self.accumulator.kind.startswith("last_")
+        return self.accumulator.kind.startswith("last_") or self.accumulator.kind in SORTS
 
     def _state(self, value: str, place: str) -> str:
         return f"({value}, {place})" if self.has_places else value
@@ -128,6 +128,9 @@ class TritonScan:
 
     def states(self, value: str, place: str) -> str:
         """Return a statement that computes the states along a tile of values."""
+        if self.accumulator.kind in SORTS:
+            name, down = self.accumulator.name, self.accumulator.kind == "argsort_down"
+            return f"state_place_{name} = library.places_in_order({value}, {place}, {down})"
         combine = SCANNED[self.accumulator.kind]
         if self.accumulator.kind == "log_sum_exp":
             value = f"({value} + 0.0)"  # a sum that starts from zero is never -0.0

@@ -6,6 +6,10 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
+NO_PLACE = tl.constexpr(2**31 - 1)
+"""The place of an element beyond the end of a row."""
+LAST = tl.constexpr(2**63 - 1)
+
 
 @triton.jit
 def trunc_mod(a, b):
@@ -124,6 +128,26 @@ def last_min(value, place, other, other_place):
     same = (value == other) | ((value != value) & (other != other))
     wins = smaller | (same & (place > other_place))
     return tl.where(wins, value, other), tl.where(wins, place, other_place)
+
+
+@triton.jit
+def places_in_order(value, place, DOWN: tl.constexpr):
+    """Sort rows and return the places of their elements; equal ones keep their order.
+
+    As in eager, zeros are equal, and NaN is larger than anything else. An integer that is sorted
+    has the element in its upper half and its place in the lower one.
+    """
+    if value.dtype == tl.float32:
+        number = tl.where(value == value, value, float("nan")) + 0.0  # no sign of NaN or zero
+        bits = number.to(tl.int32, bitcast=True)
+        key = bits ^ ((bits >> 31) & 0x7FFFFFFF)
+    else:
+        key = value.to(tl.int32)
+    if DOWN:
+        key = key ^ -1
+    packed = (key.to(tl.int64) << 32) | place.to(tl.int64)
+    packed = tl.where(place == NO_PLACE, LAST, packed)
+    return (tl.sort(packed, 1) & NO_PLACE).to(tl.int32)
 
 
 @triton.jit

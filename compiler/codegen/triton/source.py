@@ -11,13 +11,14 @@ from tcdebug.compiler.codegen.kernels.call import KernelCall, describe
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, flatten
 from tcdebug.compiler.codegen.kernels.loop_order import by_strides
 from tcdebug.compiler.codegen.kernels.sharing import numbered_text, shared
+from tcdebug.compiler.codegen.kernels.unrolled_rows import unrolled_rows
 from tcdebug.compiler.codegen.triton.accumulate import KINDS
 from tcdebug.compiler.codegen.triton.combo import with_combos
 from tcdebug.compiler.codegen.triton.kernel import TritonKernelWriter
 from tcdebug.compiler.codegen.triton.product import ProductTile, ProductWriter, tile_of
 from tcdebug.compiler.codegen.triton.scatter import scatter_update
 from tcdebug.compiler.codegen.triton.text import SIGNATURES, WRITABLE
-from tcdebug.compiler.codegen.triton.tiles import Tile, choose
+from tcdebug.compiler.codegen.triton.tiles import Tile, choose, runs_along_outer
 from tcdebug.compiler.codegen.triton.written import TritonKernel
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.arithmetic.index import Index, product
@@ -128,8 +129,12 @@ def _write(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> TritonK
     ordered = by_strides(kernel, buffers)
     if kernel.template is None and ordered != kernel:
         kernel = ordered if gate.allows("codegen.loop_order", kernel.subject) else kernel
-    flat, tile = _cut(kernel, buffers, gate)
+    flat = flatten(kernel, buffers, collapse=_collapses(kernel, gate))
     call = describe(kernel, flat, buffers)
+    rows = unrolled_rows(flat) if kernel.template is None and runs_along_outer(flat) else None
+    if rows is not None and gate.allows("codegen.unroll", kernel.subject):
+        flat, call = rows.kernel, replace(call, points=rows.names)
+    tile = _tile(flat, kernel.subject, gate) if kernel.template is None else tile_of(kernel)
     storage = call.storage()
     signature = {storage[n]: f"*{SIGNATURES[buffers[n].dtype]}" for n in call.loads}
     signature |= {storage[n]: f"*{SIGNATURES[buffers[n].dtype]}" for n in call.stores}
@@ -149,13 +154,8 @@ def _write(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> TritonK
     )
 
 
-def _cut(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> tuple[FlatKernel, Tile]:
-    """Return the loops of a kernel, and the tile of a program."""
-    if kernel.template is not None:
-        return flatten(kernel, buffers, collapse=False), tile_of(kernel)
-    collapse = gate.allows("codegen.collapse", kernel.subject)
-    flat = flatten(kernel, buffers, collapse=collapse)
-    return flat, _tile(flat, kernel.subject, gate)
+def _collapses(kernel: Kernel, gate: Gate) -> bool:
+    return kernel.template is None and gate.allows("codegen.collapse", kernel.subject)
 
 
 def _tile(flat: FlatKernel, subject: str, gate: Gate) -> Tile:
@@ -163,7 +163,7 @@ def _tile(flat: FlatKernel, subject: str, gate: Gate) -> Tile:
     if any(n.scatters for n in flat.nodes):
         return choose(flat, tiled=False)
     best = choose(flat)
-    if best.persistent and not gate.allows("codegen.persistent", subject):
+    if best.persistent and not flat.sorts and not gate.allows("codegen.persistent", subject):
         return choose(flat, persistent=False)
     if flat.accumulates:
         return best

@@ -167,7 +167,7 @@ def _square(kernel: FlatKernel, y: Axis, x: Axis) -> Tile:
 def _rows(kernel: FlatKernel, *, persistent: bool) -> Tile:
     inner = product(a.size for a in kernel.inner)
     outer = estimate(product(a.size for a in kernel.outer))
-    columns = _runs_along_outer(kernel)
+    columns = runs_along_outer(kernel)
     length = inner.constant
     held = sum(1 for n in kernel.nodes for e in loads(n.body) if e.index and n.inside)
     limit = ROW // max(1, power_of_two(held) // 2)
@@ -177,7 +177,8 @@ def _rows(kernel: FlatKernel, *, persistent: bool) -> Tile:
     elif sweeps == 2:
         limit = min(limit, HELD_BYTES // max(1, _row_bytes(kernel)))
     wasteful = length is not None and sweeps == 1 and _is_wasteful(length)
-    if persistent and length is not None and length <= limit and not wasteful:
+    fits = persistent and length is not None and length <= limit and not wasteful
+    if length is not None and (fits or kernel.sorts):
         return _whole_rows(kernel, power_of_two(length), outer, columns=columns)
     if columns:
         x = min(COLUMN_BYTES // widest(kernel), power_of_two(outer))
@@ -226,7 +227,7 @@ def _tile(kernel: FlatKernel, x: int, r: int, warps: int, *, persistent: bool) -
     return Tile(groups, (), warps, persistent)
 
 
-def _runs_along_outer(kernel: FlatKernel) -> bool:
+def runs_along_outer(kernel: FlatKernel) -> bool:
     """Return whether at least half of the accesses have their neighbours along an outer axis.
 
     Neighbours are elements with the smallest stride: in a slice, they are not contiguous. Accesses

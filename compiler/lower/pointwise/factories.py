@@ -50,6 +50,8 @@ def _progression(site: Site, start: Operand, step: Operand) -> Tensor:
 
     def element(point: Point) -> Expr:
         position = cast(index_value(point[0]), compute)
+        if step == 1 and start == 0:
+            return cast(position, dtype)
         scaled = call("mul", position, site.scalar(step, compute))
         return cast(call("add", site.scalar(start, compute), scaled), dtype)
 

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from interpreted import install
 from torch.utils._pytree import tree_leaves
 
+from tcdebug.compiler.lower.indexing import sorting
 from tcdebug.compiler.operators.philox import random_bits
 from tcdebug.compiler.schedule import combo_kernels
 from tcdebug.compiler.schedule.splitting import split_reduction, split_scan
@@ -109,6 +110,33 @@ def recomputed(x: torch.Tensor) -> Any:
     return largest, (quotient == largest).sum(-1)
 
 
+def short_rows(x: torch.Tensor, y: torch.Tensor) -> Any:
+    """Reductions of five elements that lie apart, and of two by three."""
+    positive = x > 0
+    return (
+        (
+            x.softmax(1),
+            x.logsumexp(1),
+            torch.var_mean(x.clamp(-9, 9), 1),
+            x.prod(1),
+            positive.sum(1),
+        ),
+        (x.argmax(1), x.argmin(1), (x + 0.25).max(1), (positive.any(1), positive.all(1))),
+        (y.bfloat16().amax(-1), y.mean(-1), y.half().sum((1, 3)), (y * 9).int().amin((1, 3))),
+    )
+
+
+def sorts(x: torch.Tensor, y: torch.Tensor) -> Any:
+    """Sorts of rows and columns, with equal elements, both zeros and NaN among them."""
+    return (
+        torch.sort(x, dim=-1, stable=True),
+        y.gather(-1, torch.sort(x, dim=-1, descending=True, stable=True)[1]) * 2,
+        torch.sort((x.nan_to_num() * 2).int(), dim=0, descending=True, stable=True),
+        torch.sort(x.half(), dim=-1)[0] + 1,
+        (x > 0).msort(),
+    )
+
+
 def updates(*given: torch.Tensor) -> Any:
     """A step of an optimizer over a list of tensors, of which two have the same size."""
     count = len(given) // 4
@@ -195,6 +223,8 @@ def programs() -> dict[str, Program]:
             LOOPED,
         ),
         "sum over two axes, in pieces": (lambda x: x.sum((0, 1)), (r(32, 197, 5),), ()),
+        "short rows": (short_rows, (repeated(40, 5, 9), r(7, 2, 30, 3)), ()),
+        "sorts": (sorts, (repeated(6, 37), r(6, 37)), ()),
         "places": (lambda x: (x.argmax(-1), x.max(-1), x.argmin(0)), (r(12, 50),), ()),
         "places in loops": (lambda x: x.argmax(-1), (r(3, 5000),), LOOPED),
         "transpose": (lambda x, y: x.t() + y, (r(70, 90), r(90, 70)), ()),
@@ -273,7 +303,7 @@ def difference(program: Program, **options: Any) -> str:
 def main() -> None:
     """A line for each program: its name, and its difference from eager."""
     written = install()
-    for unit in (split_reduction, split_scan, combo_kernels):  # all are for GPUs
+    for unit in (split_reduction, split_scan, combo_kernels, sorting):  # all are for GPUs
         unit.DEVICES = ("cpu",)
     usual = split_reduction.PIECE
     torch.manual_seed(0)
