@@ -77,7 +77,7 @@ class TritonEmitter:
         self._linear: list[tuple[str, Index, tuple[Axis, ...]]] = []
         for group in tile.groups:
             self._dims.update(dict.fromkeys(group.axes, group.name))
-            if len(group.axes) > 1:
+            if len(group.axes) > 1 and not group.patch:
                 self._linear.append((group.name, linear(group.axes), group.axes))
 
     # -- statements -------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from tcdebug.compiler.codegen.triton.emit import LOOP, TOP, TritonEmitter, Trito
 from tcdebug.compiler.codegen.triton.idioms import with_idioms
 from tcdebug.compiler.codegen.triton.online_softmax import online
 from tcdebug.compiler.codegen.triton.text import TYPES, TritonIndex
-from tcdebug.compiler.codegen.triton.tiles import Tile, widest
+from tcdebug.compiler.codegen.triton.tiles import Tile, TileDimension, widest
 from tcdebug.compiler.ir.arithmetic.index import Axis, Index, product
 from tcdebug.compiler.ir.arithmetic.index_text import render
 from tcdebug.compiler.ir.operations import SCANS
@@ -102,13 +102,30 @@ class TritonKernelWriter:
                 blocks = f"tl.cdiv({size}, {block})"
                 emit.add(f"{name}blocks = {blocks}", TOP)
                 first = f"(program % {name}blocks)"
-            emit.add(f"{name}index = {first} * {block} + tl.arange(0, {block}){along}", TOP)
+            lanes = f"tl.arange(0, {block}){along}"
+            if group.patch:
+                self._patch_indices(group, first, lanes)
+            else:
+                emit.add(f"{name}index = {first} * {block} + {lanes}", TOP)
+                if not group.exact:
+                    emit.add(f"{name}mask = {name}index < {size}", TOP)
+                self._axes(group.axes, f"{name}index", TOP)
             if first != "program":
                 emit.add(f"program = program // {name}blocks", TOP)
-            if not group.exact:
-                emit.add(f"{name}mask = {name}index < {size}", TOP)
-            self._axes(group.axes, f"{name}index", TOP)
         self._axes(self.tile.alone, "program", TOP)
+
+    def _patch_indices(self, group: TileDimension, number: str, lanes: str) -> None:
+        """Write the two axes of a rectangle of points, whose number is given, and their mask."""
+        first, second = group.axes
+        name, side = group.name, group.patch
+        across = f"tl.cdiv({self._text(second.size)}, {side})"
+        height = f"({group.name.upper()}BLOCK // {side})"
+        self.emit.add(f"{name}lane = {lanes}", TOP)
+        self.emit.add(f"{first.name} = {number} // {across} * {height} + {name}lane // {side}", TOP)
+        self.emit.add(f"{second.name} = {number} % {across} * {side} + {name}lane % {side}", TOP)
+        if not group.exact:
+            tests = [f"({a.name} < {self._text(a.size)})" for a in group.axes]
+            self.emit.add(f"{name}mask = {' & '.join(tests)}", TOP)
 
     def _inner_indices(self, start: str, level: int) -> None:
         group = self.tile.group("r")

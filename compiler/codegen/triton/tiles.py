@@ -7,12 +7,14 @@ for each multiprocessor, vectors of 16 bytes, no spilled registers.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel
 from tcdebug.compiler.codegen.kernels.sweeps import segments
 from tcdebug.compiler.codegen.triton.online_softmax import online
-from tcdebug.compiler.ir.arithmetic.index import Axis, Index, product
+from tcdebug.compiler.ir.arithmetic.index import Axis, Index, product, to_index
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate, nearest
 from tcdebug.compiler.ir.cost import itemsize
 from tcdebug.compiler.ir.expr import loads
@@ -34,6 +36,8 @@ LOOPED, WASTE = 1 << 12, 1.5
 """From this length, a loop reads a row as fast as a tile that is longer than it by this factor."""
 COLUMN_BYTES = 128
 """Bytes of a row of a tile that reduces over a strided axis."""
+SIDE_BYTES, PATCH = 32, 1 << 14
+"""Bytes of a side of a rectangle of rows, and the most elements of its rows."""
 HELD_BYTES = 1 << 13
 """The most bytes of rows, read by two sweeps, to hold in registers; longer rows are read again."""
 LONG = 1 << 16
@@ -49,17 +53,27 @@ class TileDimension:
     name: str
     axes: tuple[Axis, ...]
     block: int
+    patch: int = 0
+    """If not 0, a block is a rectangle of its two axes, with so many points along the second."""
 
     @property
     def size(self) -> Index:
-        """The number of points along the dimension."""
-        return product(a.size for a in self.axes)
+        """The number of points along the dimension, with those of rectangles beyond the edges."""
+        return product(self._whole(a) for a in self.axes)
+
+    def _whole(self, axis: Axis) -> Index:
+        if not self.patch:
+            return axis.size
+        side = self.patch if axis == self.axes[1] else self.block // self.patch
+        return ((axis.size + (side - 1)) // to_index(side)) * side
 
     @property
     def exact(self) -> bool:
         """Whether the size is known to be a multiple of the block, so that no mask is needed."""
         if self.block == 1 and self.name != "r":  # one program per point
             return True
+        if self.patch:
+            return self.size == product(a.size for a in self.axes)
         size = self.size.constant
         return size is not None and size > 0 and size % self.block == 0
 
@@ -178,6 +192,8 @@ def _rows(kernel: FlatKernel, *, persistent: bool) -> Tile:
         limit = min(limit, HELD_BYTES // max(1, _row_bytes(kernel)))
     wasteful = length is not None and sweeps == 1 and _is_wasteful(length)
     fits = persistent and length is not None and length <= limit and not wasteful
+    if columns and length is not None and fits and (patched := _patched(kernel, length)):
+        return patched
     if length is not None and (fits or kernel.sorts):
         return _whole_rows(kernel, power_of_two(length), outer, columns=columns)
     if columns:
@@ -191,6 +207,42 @@ def _rows(kernel: FlatKernel, *, persistent: bool) -> Tile:
     while block > WARP * 8 * each and -(-length // block) * block > length * FULL:
         block //= 2
     return _tile(kernel, 1, block, block // (WARP * each), persistent=False)
+
+
+def _patched(kernel: FlatKernel, length: int) -> Tile | None:
+    """Return a tile of whole rows that lie along two outer axes; None if that does not pay.
+
+    If the loads have neighbours along one axis and the stores along another, a rectangle of both
+    has whole sectors of memory along each.
+    """
+    inside = [n for n in kernel.nodes if n.inside]
+    read = [e.index[0] for n in inside for e in loads(n.body) if e.index]
+    stored = [n.address for n in kernel.nodes if n.name in kernel.stored]
+    x, y = (_most_common_nearest(found, kernel) for found in (read, stored))
+    side = SIDE_BYTES // widest(kernel)
+    if x is None or y is None or x == y or not {x, y} <= frozenset(kernel.outer):
+        return None
+    if any(a.size.constant is None or a.size.constant < side for a in (x, y)):
+        return None
+    row, other = power_of_two(length), side
+    while side * other * row > PATCH:
+        other //= 2
+    if other < 4:
+        return None
+    rest = tuple(a for a in kernel.outer if a not in (x, y))
+    warps = max(4, side * other * row // (WARP * 32))
+    groups = (
+        TileDimension("x", (y, x), side * other, patch=side),
+        TileDimension("r", kernel.inner, row),
+    )
+    return Tile(groups, rest, warps, persistent=True)
+
+
+def _most_common_nearest(addresses: Sequence[Index], kernel: FlatKernel) -> Axis | None:
+    """Return the axis along which most accesses have their neighbours."""
+    axes = (*kernel.outer, *kernel.inner)
+    found = Counter(a for index in addresses if (a := nearest(index, axes)) is not None)
+    return max(found, key=lambda axis: found[axis], default=None)
 
 
 def _is_wasteful(length: int) -> bool:

@@ -166,10 +166,14 @@ def _source(node: Reduction | Scan) -> torch.dtype:
 
 
 def reads_across(node: Reduction | Scan, buffers: Mapping[str, Buffer]) -> bool:
-    """Return whether most elements are closest in memory to those of neighbouring results."""
-    axes = (*node.axes, *node.reduced)
-    found = (buffers[load.buffer].address(load.index) for load in loads(node.body))
-    along = [nearest(address, axes) for address in found]
+    """Return whether most elements are closest in memory to those of neighbouring results.
+
+    Elements that several results share do not count, unless all are shared.
+    """
+    axes, results = (*node.axes, *node.reduced), frozenset(node.axes)
+    found = [buffers[load.buffer].address(load.index) for load in loads(node.body)]
+    own = [address for address in found if address.axes & results]
+    along = [nearest(address, axes) for address in own or found]
     return sum(a in node.axes for a in along) > sum(a in node.reduced for a in along)
 
 

@@ -126,6 +126,14 @@ def short_rows(x: torch.Tensor, y: torch.Tensor) -> Any:
     )
 
 
+def along_two_axes(x: torch.Tensor, y: torch.Tensor) -> Any:
+    """Loads with neighbours along one outer axis, and stores along another."""
+    return (
+        (x.log_softmax(1), x.logsumexp(1), x.cumsum(1), x.argmax(1)),
+        (y.sum(2), y.bfloat16().amax(2), (y - y.amax(2, keepdim=True)).contiguous()),
+    )
+
+
 def sorts(x: torch.Tensor, y: torch.Tensor) -> Any:
     """Sorts of rows and columns, with equal elements, both zeros and NaN among them."""
     return (
@@ -224,6 +232,11 @@ def programs() -> dict[str, Program]:
         ),
         "sum over two axes, in pieces": (lambda x: x.sum((0, 1)), (r(32, 197, 5),), ()),
         "short rows": (short_rows, (repeated(40, 5, 9), r(7, 2, 30, 3)), ()),
+        "along two axes": (
+            along_two_axes,
+            (r(13, 11, 21).permute(2, 1, 0), r(17, 9, 2, 19).permute(3, 2, 1, 0)),
+            (),
+        ),
         "sorts": (sorts, (repeated(6, 37), r(6, 37)), ()),
         "places": (lambda x: (x.argmax(-1), x.max(-1), x.argmin(0)), (r(12, 50),), ()),
         "places in loops": (lambda x: x.argmax(-1), (r(3, 5000),), LOOPED),
