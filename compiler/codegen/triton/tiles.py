@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel
 from tcdebug.compiler.codegen.kernels.sweeps import segments
 from tcdebug.compiler.codegen.triton.online_softmax import online
-from tcdebug.compiler.ir.arithmetic.index import Axis, Index, product, to_index
+from tcdebug.compiler.ir.arithmetic.index import Axis, Index, Symbol, product, to_index
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate, nearest
 from tcdebug.compiler.ir.cost import itemsize
 from tcdebug.compiler.ir.expr import loads
@@ -42,6 +42,8 @@ HELD_BYTES = 1 << 13
 """The most bytes of rows, read by two sweeps, to hold in registers; longer rows are read again."""
 LONG = 1 << 16
 """The length of a row, in elements, from which twice the bytes are in flight."""
+LINES = 1024
+"""Elements of a tile of rows whose indices are costly."""
 SQUARE = 64
 """The side of a square tile of elements of at most 4 bytes."""
 
@@ -118,7 +120,9 @@ def choose(kernel: FlatKernel, *, tiled: bool = True, persistent: bool = True) -
     if kernel.accumulates:
         return _rows(kernel, persistent=persistent)
     across = _across(kernel) if tiled else None
-    return _points(kernel) if across is None else _square(kernel, *across)
+    if across is not None:
+        return _square(kernel, *across)
+    return (_lines(kernel) if tiled else None) or _points(kernel)
 
 
 def widest(kernel: FlatKernel) -> int:
@@ -150,16 +154,45 @@ def _points(kernel: FlatKernel) -> Tile:
 
 
 def _across(kernel: FlatKernel) -> tuple[Axis, Axis] | None:
-    """(y, x) if some accesses are contiguous along x and others along y, else None."""
-    along: list[Axis] = []
+    """(y, x) if some accesses are contiguous along x and others along y, else None.
+
+    Those that do not vary along both do not count: a cache holds all of their elements.
+    """
+    axes, along = (*kernel.outer, *kernel.inner), dict[Axis, list[Index]]()
     for address in addresses(kernel):
-        axis = _contiguous(address, (*kernel.outer, *kernel.inner))
-        if axis is not None and axis not in along:
-            along.append(axis)
-    if len(along) < 2 or any(estimate(a.size) < 16 for a in along[:2]):
+        axis = _contiguous(address, axes)
+        if axis is not None:
+            along.setdefault(axis, []).append(address)
+    if len(along) < 2 or any(estimate(a.size) < 16 for a in [*along][:2]):
         return None
-    x, y = along[:2]
-    return y, x
+    x, y = [*along][:2]
+    return (y, x) if any(x in address.axes for address in along[y]) else None
+
+
+def _lines(kernel: FlatKernel) -> Tile | None:
+    """Return a tile along the two last axes, if that saves much of the arithmetic of indices.
+
+    Divisions and indirect indices that depend on one axis are then computed once per row or column
+    of the tile. None if a row would have too few elements, or too many beyond its end.
+    """
+    axes = (*kernel.outer, *kernel.inner)
+    if len(axes) < 2 or not any(_is_costly(address) for address in addresses(kernel)):
+        return None
+    length = axes[-1].size.constant
+    if length is None or length < WARP or length % 4:
+        return None
+    blocks = (1 << k for k in range(5, 11) if 1 << k <= power_of_two(length))
+    x = min(blocks, key=lambda block: (-(-length // block) * block > length * FULL, -block))
+    if -(-length // x) * x > length * FULL:
+        return None
+    y = min(max(1, LINES // x), power_of_two(estimate(axes[-2].size)))
+    groups = (TileDimension("y", axes[-2:-1], y), TileDimension("x", axes[-1:], x))
+    return Tile(groups, axes[:-2], max(1, min(4, x * y // (WARP * 4))))
+
+
+def _is_costly(address: Index) -> bool:
+    """Return whether an index has quotients, remainders or data."""
+    return any(not isinstance(atom, Axis | Symbol) for atom in address.atoms)
 
 
 def _contiguous(address: Index, axes: tuple[Axis, ...]) -> Axis | None:
@@ -213,16 +246,21 @@ def _patched(kernel: FlatKernel, length: int) -> Tile | None:
     """Return a tile of whole rows that lie along two outer axes; None if that does not pay.
 
     If the loads have neighbours along one axis and the stores along another, a rectangle of both
-    has whole sectors of memory along each.
+    has whole sectors of memory along each. It does not pay if rows begin within a sector.
     """
     inside = [n for n in kernel.nodes if n.inside]
     read = [e.index[0] for n in inside for e in loads(n.body) if e.index]
     stored = [n.address for n in kernel.nodes if n.name in kernel.stored]
+    points = [n.address for n in inside if n.name in kernel.stored and not n.reduces]
     x, y = (_most_common_nearest(found, kernel) for found in (read, stored))
     side = SIDE_BYTES // widest(kernel)
     if x is None or y is None or x == y or not {x, y} <= frozenset(kernel.outer):
         return None
     if any(a.size.constant is None or a.size.constant < side for a in (x, y)):
+        return None
+    if not all(_steps_by(side // 2, i, kernel, x) for i in read):
+        return None
+    if not all(_steps_by(side, i, kernel, y) for i in points):
         return None
     row, other = power_of_two(length), side
     while side * other * row > PATCH:
@@ -236,6 +274,13 @@ def _patched(kernel: FlatKernel, length: int) -> Tile | None:
         TileDimension("r", kernel.inner, row),
     )
     return Tile(groups, rest, warps, persistent=True)
+
+
+def _steps_by(count: int, address: Index, kernel: FlatKernel, along: Axis) -> bool:
+    """Return whether rows along an axis begin at multiples of so many elements."""
+    others = (a for a in (*kernel.outer, *kernel.inner) if a != along and a in address.axes)
+    steps = (address.coefficient(a) for a in others)
+    return all(s is not None and s.constant is not None and s.constant % count == 0 for s in steps)
 
 
 def _most_common_nearest(addresses: Sequence[Index], kernel: FlatKernel) -> Axis | None:

@@ -234,7 +234,7 @@ def programs() -> dict[str, Program]:
         "short rows": (short_rows, (repeated(40, 5, 9), r(7, 2, 30, 3)), ()),
         "along two axes": (
             along_two_axes,
-            (r(13, 11, 21).permute(2, 1, 0), r(17, 9, 2, 19).permute(3, 2, 1, 0)),
+            (r(16, 11, 24).permute(2, 1, 0), r(17, 9, 2, 20).permute(3, 2, 1, 0)),
             (),
         ),
         "sorts": (sorts, (repeated(6, 37), r(6, 37)), ()),
