@@ -52,7 +52,18 @@ LARGEST_BODY = 300
 
 
 def inline_producers(graph: Graph, gate: Gate) -> Graph:
-    """Return the graph with producers computed inside their consumers where that pays."""
+    """Return the graph with producers computed inside their consumers where that pays.
+
+    A producer may lose all consumers but one, and so become cheap. Therefore this is repeated.
+    """
+    while True:
+        smaller = _inlined_once(graph, gate)
+        if len(smaller.nodes) == len(graph.nodes):
+            return smaller
+        graph = smaller
+
+
+def _inlined_once(graph: Graph, gate: Gate) -> Graph:
     nodes: dict[str, Node] = {node.name: node for node in graph.nodes}
     position = {name: k for k, name in enumerate(nodes)}
     users: dict[str, list[str]] = {}

@@ -179,7 +179,7 @@ def _lines(kernel: FlatKernel) -> Tile | None:
     if len(axes) < 2 or not any(_is_costly(address) for address in addresses(kernel)):
         return None
     length = axes[-1].size.constant
-    if length is None or length < WARP or length % 4:
+    if length is None or length < WARP:
         return None
     blocks = (1 << k for k in range(5, 11) if 1 << k <= power_of_two(length))
     x = min(blocks, key=lambda block: (-(-length // block) * block > length * FULL, -block))

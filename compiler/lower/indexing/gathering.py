@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
 from tcdebug.compiler.ir.arithmetic.index import ONE, ZERO, Index, to_index
-from tcdebug.compiler.ir.build import cast
+from tcdebug.compiler.ir.build import call, cast, constant, index_value
 from tcdebug.compiler.ir.expr import Expr, Indirect
 from tcdebug.compiler.lower.indexing.views import normal_dim
 from tcdebug.compiler.lower.interface.site import Lowering, Site
@@ -20,7 +20,21 @@ def _place(value: Expr, size: Index) -> Index:
     return to_index(Indirect(cast(value, torch.int64), size, checked=True))
 
 
-def index(site: Site, x: Tensor, positions: Sequence[Tensor | None]) -> Tensor:
+def _place_in_range(value: Expr, size: Index) -> Index:
+    """Return a position that is known to be in range, and may count from the end."""
+    place = cast(value, torch.int64)
+    below = call("lt", place, constant(torch.int64, 0))
+    place = call("where", below, call("add", place, index_value(size)), place)
+    return to_index(Indirect(place, size, checked=False))
+
+
+def index(
+    site: Site,
+    x: Tensor,
+    positions: Sequence[Tensor | None],
+    *,
+    place: Callable[[Expr, Index], Index] = _place,
+) -> Tensor:
     """x[positions], where positions are index tensors, or None for whole dimensions."""
     given = [k for k, p in enumerate(positions) if p is not None]
     tensors = [p for p in positions if p is not None]
@@ -39,10 +53,19 @@ def index(site: Site, x: Tensor, positions: Sequence[Tensor | None]) -> Tensor:
             if position is None:
                 own.append(rest.pop(0))
             else:
-                own.append(_place(position.broadcast(where), size))
+                own.append(place(position.broadcast(where), size))
         return x.at(tuple(own))
 
     return site.tensor(element)
+
+
+def unsafe_index(site: Site, x: Tensor, positions: Sequence[Tensor | None]) -> Tensor:
+    """x[positions], where decompositions have computed positions in range.
+
+    On a GPU a check of each position would take as long as the rest of a padding by reflection.
+    """
+    on_cpu = site.result().device.type == "cpu"
+    return index(site, x, positions, place=_place if on_cpu else _place_in_range)
 
 
 def index_select(site: Site, x: Tensor, dim: int, positions: Tensor) -> Tensor:
@@ -98,7 +121,7 @@ def embedding(
 
 TABLE: dict[torch._ops.OpOverload, Lowering] = {
     aten.index.Tensor: index,
-    aten._unsafe_index.Tensor: index,
+    aten._unsafe_index.Tensor: unsafe_index,
     aten.index_select.default: index_select,
     aten.gather.default: gather,
     aten.embedding.default: embedding,

@@ -18,8 +18,8 @@ aten = torch.ops.aten
 
 DEVICES = ("cuda",)
 """Other devices keep ATen's sort."""
-LONGEST = 128
-"""The longest row that is sorted in registers. From 129 elements, ATen takes as long."""
+LONGEST = 512
+"""The longest row that is sorted in registers. For 1000 elements, ATen takes less time."""
 UNSTABLE = 32
 """ATen reorders equal elements of rows up to this length, unless the sort shall be stable."""
 KEYS = (torch.float32, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
