@@ -45,6 +45,8 @@ UNIT = "fuse.inline"
 CHEAP_ARITHMETIC = 4
 CHEAP_LOADS = 2
 CHEAP_USERS = 4
+INDEX_ARITHMETIC = 16
+"""The most operations of an index on a GPU that each of its consumers computes."""
 MOST_READ_ACROSS = 4
 """The most elements that a kernel on a CPU reads in one order to store a result in another."""
 LARGEST_BODY = 300
@@ -164,10 +166,17 @@ def too_expensive(producer: Pointwise, consumers: Sequence[Node], in_memory: boo
 
 
 def _is_index(producer: Pointwise) -> bool:
-    """Whether a producer on a CPU is linear on parts of its axis, each of which gets a loop."""
-    if producer.out.device.type != "cpu" or len(producer.axes) != 1:
+    """Whether a producer is cheap as an index.
+
+    On a CPU it is linear on parts of its axis, each of which gets a loop. On a GPU it is computed
+    from its axis alone; what reads another tensor there can then be computed in its consumers.
+    """
+    if len(producer.axes) != 1:
         return False
-    return linear_parts(producer.body, producer.axes[0]) is not None
+    if producer.out.device.type == "cpu":
+        return linear_parts(producer.body, producer.axes[0]) is not None
+    whole = not producer.out.dtype.is_floating_point and not load_count(producer.body)
+    return whole and arithmetic(producer.body) <= INDEX_ARITHMETIC
 
 
 def indirect(expr: Expr) -> bool:

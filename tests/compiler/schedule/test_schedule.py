@@ -116,6 +116,24 @@ def test_the_size_of_a_body_is_limited() -> None:
     assert max(sizes) <= LARGEST_BODY
 
 
+def test_a_producer_that_loses_its_other_consumers_is_computed_in_the_last_one() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        logarithm = x.log()
+        return torch.where(logarithm > y, logarithm, y)
+
+    (graph,) = capture(function, f32(4), f32(4)).inlined
+    assert [n.name for n in graph.nodes] == ["where"]
+
+
+def test_on_a_gpu_tensors_are_read_at_computed_indices_within_one_kernel() -> None:
+    """A padding by reflection reads one dimension after the other."""
+    function = lambda x: F.pad(x, (3, 3, 3, 3), mode="reflect")  # noqa: E731 # a program
+    (graph,) = capture(function, f32(1, 2, 60, 60)).lowered
+    moved = tuple(replace(n, out=replace(n.out, device=torch.device("cuda"))) for n in graph.nodes)
+    inlined = inline_producers(replace(graph, nodes=moved), Gate())
+    assert [n.name for n in inlined.nodes] == ["_unsafe_index_1"]
+
+
 def write_between() -> Graph:
     """add reads x, copy_ writes x, mul reads add, as for an operator that mutates."""
 
