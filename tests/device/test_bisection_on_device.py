@@ -239,6 +239,8 @@ class Planted:
     signature: str
     unit: str = TANH
     nodes: int = 1
+    spare: int = 0
+    """The nodes that may remain besides, since a fault that shows sometimes may be missed once."""
     note: str = FORKED_BEFORE_CUDA
 
 
@@ -260,7 +262,7 @@ SCRIPTS = {
         on_gpu(LOWERING.replace("TEXT", "return lowering.lowerings[aten.log.default](x)")),
         "forward | wrong nan",
     ),
-    "race": Planted(on_gpu(TEXT.replace("TEXT", SOMETIMES)), "forward | wrong value"),
+    "race": Planted(on_gpu(TEXT.replace("TEXT", SOMETIMES)), "forward | wrong value", spare=1),
     "illegal": Planted(
         on_gpu(assembly("{ .reg .b64 p; mov.b64 p, 16; ld.global.f32 $0, [p]; }")),
         "forward | CUDA error: an illegal memory access was encountered",
@@ -356,7 +358,7 @@ def test_a_planted_fault_is_named_with_a_repro(name: str, tmp_path: Path) -> Non
     assert report["failure"]["signature"].startswith(planted.signature), report
     assert [c["unit"] for c in report["culprits"]] == [planted.unit], report
     assert report["status"] == "confirmed", report
-    assert report["nodes_after"] == planted.nodes, report
+    assert 0 <= report["nodes_after"] - planted.nodes <= planted.spare, report
     assert planted.note in report["notes"], report
     if name == "illegal" and shutil.which("compute-sanitizer"):
         (said,) = (n for n in report["notes"] if n.startswith("compute-sanitizer"))
