@@ -261,8 +261,8 @@ class _Packages:
         """Make the replacement of `package_aoti`, which packages what `aot_compile` returned."""
 
         def package(archive_file: Any, aoti_files: Any) -> Any:
-            models = aoti_files if isinstance(aoti_files, Mapping) else {ONLY_MODEL: aoti_files}
-            calls = {name: self._of_files(files) for name, files in models.items()}
+            models = models_of(aoti_files)
+            calls = {name: kept_for_files(self.saved, files) for name, files in models.items()}
             if not all(calls.values()):
                 return original(archive_file, aoti_files)
             for name, call in calls.items():
@@ -271,12 +271,6 @@ class _Packages:
             return archive_file
 
         return package
-
-    def _of_files(self, files: Any) -> Callable[..., Any] | None:
-        """Return what runs in place of the library of these files; None if it was compiled."""
-        paths = files if isinstance(files, list | tuple) else [files]
-        found = (self.saved.kept(path) for path in paths if isinstance(path, str | os.PathLike))
-        return next(filter(None, found), None)
 
     def _keep(self, file: Any, call: Callable[..., Any], name: str = "") -> None:
         self.log.emit(ProgramExported(packaged=True))
@@ -335,6 +329,18 @@ class LoadedProgram:
         module: Any = getattr(self.call, "module", self.call)
         module = getattr(module, "_orig_mod", module)
         return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def kept_for_files(saved: SavedCode, files: Any) -> Callable[..., Any] | None:
+    """Return what is kept for the library of these files, which `aot_compile` returned."""
+    paths = files if isinstance(files, list | tuple) else [files]
+    found = (saved.kept(path) for path in paths if isinstance(path, str | os.PathLike))
+    return next(filter(None, found), None)
+
+
+def models_of(aoti_files: Any) -> Mapping[str, Any]:
+    """Return the files of each program that a script packages, by the program's name."""
+    return aoti_files if isinstance(aoti_files, Mapping) else {ONLY_MODEL: aoti_files}
 
 
 def _new_file(suffix: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.capture.entries import EntryCall, entries_wrapped
+from tcdebug.minifier.capture.observed_packages import packages_observed
 from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.sessions.execution import Broken, Finished
 from tcdebug.minifier.targets.interception import compile_patched
@@ -44,6 +45,7 @@ def values_observed(job: Job, log: EventLog) -> Iterator[None]:
         wrapping = _Wrapping(observation, checks, job.backend, stack)
         stack.enter_context(compile_patched(wrapping.wrap, log))
         stack.enter_context(entries_wrapped(wrapping.entered, log))
+        stack.enter_context(packages_observed(checks, log))
         yield
 
 

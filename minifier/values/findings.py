@@ -77,7 +77,12 @@ class ValuesReport(msgspec.Struct, frozen=True):
     found: WrongStep | None
     unexplained: list[str] = []
     """Graphs whose results are worse than rounding explains, without a step that is."""
+    captured: int = 0
+    """Graphs that Dynamo captured, and packaged programs."""
+    whole: int = 0
+    """Calls of these whose results were compared."""
     graphs: int = 0
+    """Compiled ATen graphs whose steps were observed."""
     calls: int = 0
     steps: int = 0
     """Kernels and operators that ran in observed calls."""

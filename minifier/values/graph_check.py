@@ -19,15 +19,20 @@ from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.source import load
 from tcdebug.minifier.judging.autograd_stages import find_autograd_stage
 from tcdebug.minifier.judging.compare import Referee
-from tcdebug.minifier.judging.replay import compare, run
+from tcdebug.minifier.judging.replay import Results, compare, run
 from tcdebug.minifier.targets.backends import EMBEDDED, INDUCTOR
 from tcdebug.minifier.targets.describe import describe
 from tcdebug.minifier.values.findings import BITWISE, WrongStep
 from tcdebug.minifier.values.judgement import digest
 from tcdebug.minifier.values.observation import Observation
+from tcdebug.minifier.values.traced_rounding import rounds_as_traced
 
 STEPWISE = (EMBEDDED, INDUCTOR)
 """Backends whose kernels are observed."""
+ROUNDED = (
+    "The graph that AOTAutograd traced rounds so in plain torch too, and in float64 it computes "
+    "what eager does: its decompositions round more than eager"
+)
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,13 @@ class _WrongCall:
     backend: str
     case: Case
     outcome: Outcome
+    results: Results | None
+
+    @property
+    def described(self) -> str:
+        """Where and how the results are wrong."""
+        outcome = self.outcome
+        return f"graph {self.graph}, call {self.call}, {outcome.phase}: {outcome.message}"
 
 
 @dataclass
@@ -46,7 +58,6 @@ class GraphChecks:
     """Checks the calls of the graphs that Dynamo captured."""
 
     observation: Observation
-    graphs: int = 0
     suspects: list[_WrongCall] = field(default_factory=list)
 
     def wrap(self, backend: Any) -> Any:
@@ -55,31 +66,56 @@ class GraphChecks:
             return backend
         return _CheckedBackend(self, backend, describe(backend, "").name)
 
+    def checked(self, backend: str, module: fx.GraphModule, inputs: Sequence[Any]) -> CheckedGraph:
+        """Return a graph to check, with its example inputs. Until it is compiled, it is eager."""
+        case = from_captured(module, [size_at_capture(i) for i in inputs])
+        ordinal = self.observation.captured
+        self.observation.captured += 1
+        return CheckedGraph(self, backend, ordinal, module, case, module)
+
     def explain(self) -> None:
         """Look for the stage of AOTAutograd that explains wrong results."""
         observation = self.observation
         if observation.found is not None:
             return
         for suspect in self.suspects:
-            reason = suspect.outcome.message
-            if suspect.backend not in STEPWISE:
+            if suspect.backend in STEPWISE:
+                stage = self._stage(suspect)
+                if stage is not None:
+                    observation.found = stage
+                    return
+            if self._rounds_as_traced(suspect):
+                observation.notes.append(f"{suspect.described}. {ROUNDED}")
+            elif suspect.backend in STEPWISE:
+                observation.unexplained.append(suspect.described)
+            else:
+                reason = suspect.outcome.message
                 observation.found = self._finding("graph", suspect.backend, suspect, reason, [])
                 return
-            with torch.random.fork_rng():
-                try:
-                    stage = find_autograd_stage(suspect.case, f"<graph {suspect.graph}>")
-                except Exception as problem:
-                    observation.notes.append(f"AOTAutograd was not compared: {problem}")
-                    stage = None
-            if stage is not None:
-                lines = list(stage.lines)
-                observation.found = self._finding(
-                    "autograd", stage.stage, suspect, stage.what, lines
+
+    def _stage(self, suspect: _WrongCall) -> WrongStep | None:
+        """Return the stage of AOTAutograd that explains wrong results."""
+        with torch.random.fork_rng():
+            try:
+                stage = find_autograd_stage(suspect.case, f"<graph {suspect.graph}>")
+            except Exception as problem:
+                self.observation.notes.append(f"AOTAutograd was not compared: {problem}")
+                return None
+        if stage is None:
+            return None
+        return self._finding("autograd", stage.stage, suspect, stage.what, list(stage.lines))
+
+    def _rounds_as_traced(self, suspect: _WrongCall) -> bool:
+        if suspect.results is None or Referee(self.observation.oracle) is not Referee.DEFAULT:
+            return False
+        with torch.random.fork_rng():
+            try:
+                return rounds_as_traced(
+                    suspect.backend, suspect.case, suspect.results, f"<graph {suspect.graph}>"
                 )
-                return
-            observation.unexplained.append(
-                f"graph {suspect.graph}, call {suspect.call}, {suspect.outcome.phase}: {reason}"
-            )
+            except Exception as problem:
+                self.observation.notes.append(f"the traced graphs did not run: {problem}")
+                return False
 
     @staticmethod
     def _finding(
@@ -98,18 +134,18 @@ class _CheckedBackend:
     name: str
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        ordinal = self.checks.graphs
-        self.checks.graphs += 1
-        case = from_captured(module, [size_at_capture(i) for i in inputs])
+        graph = self.checks.checked(self.name, module, inputs)
         compile_graph = torch._dynamo.lookup_backend(self.original)
-        return _CheckedGraph(self, ordinal, module, case, compile_graph(module, list(inputs)))
+        graph.compiled = compile_graph(module, list(inputs))
+        return graph
 
 
 @dataclass(eq=False)
-class _CheckedGraph:
+class CheckedGraph:
     """A compiled graph whose first calls are checked."""
 
-    backend: _CheckedBackend
+    checks: GraphChecks
+    backend: str
     ordinal: int
     module: fx.GraphModule
     case: Case
@@ -121,24 +157,29 @@ class _CheckedGraph:
         self.names = tuple(str(n.target) for n in self.module.graph.find_nodes(op="placeholder"))
 
     def __call__(self, *values: Any) -> Any:
-        observation = self.backend.checks.observation
-        active = not observation.paused and observation.found is None
-        self.calls += 1
-        if not active or self.calls > observation.most_calls:
+        """Call the compiled graph, and check the first calls."""
+        observation = self.checks.observation
+        over = self.calls >= observation.most_calls
+        if over or observation.paused or observation.found is not None:
             return self.compiled(*values)
         copies = clone_values(values)
         results = self.compiled(*values)
+        self.check(copies)
+        return results
+
+    def check(self, values: Sequence[Any]) -> None:
+        """Make a call again, and keep it if its results are wrong."""
+        observation = self.checks.observation
+        self.calls += 1
         observation.paused = True
         try:
             with torch.random.fork_rng():
-                self._check(copies)
+                self._check(values)
         finally:
             observation.paused = False
-        return results
 
     def _check(self, values: Sequence[Any]) -> None:
-        """Run the graph again on copies, and keep the call if its results are wrong."""
-        observation = self.backend.checks.observation
+        observation = self.checks.observation
         given = dict(zip(self.names, values, strict=True))
         now = {i.name: replace(i, value=size_at_capture(given[i.name])) for i in self.case.inputs}
         case = self.case.with_inputs(now)
@@ -149,29 +190,31 @@ class _CheckedGraph:
             return self.compiled(*(arguments[name] for name in self.names))
 
         try:
-            outcome = self._outcome(case, compiled)
+            outcome, results = self._outcome(case, compiled)
         except Exception as problem:  # what eager or a copy of the call raises
             reason = f"{type(problem).__name__}: {problem}"
             observation.notes.append(f"graph {self.ordinal} was not compared as a whole: {reason}")
             return
         if outcome.failed:
-            suspect = _WrongCall(self.ordinal, self.calls, self.backend.name, case, outcome)
-            self.backend.checks.suspects.append(suspect)
+            suspect = _WrongCall(self.ordinal, self.calls, self.backend, case, outcome, results)
+            self.checks.suspects.append(suspect)
 
-    def _outcome(self, case: Case, compiled: Callable[..., Any]) -> Outcome:
-        observation = self.backend.checks.observation
-        stepwise = self.backend.name in STEPWISE
+    def _outcome(self, case: Case, compiled: Callable[..., Any]) -> tuple[Outcome, Results | None]:
+        """Judge a call. Also return its results if they were computed for that."""
+        observation = self.checks.observation
+        stepwise = self.backend in STEPWISE
         bits = observation.twice or observation.oracle == BITWISE
         if bits and stepwise:
-            return Outcome(Kind.OK)
+            return Outcome(Kind.OK), None
+        observation.whole += 1
         module = load(case, f"<graph {self.ordinal}>")
         first = run(compiled if observation.twice else module, case)
         second = run(compiled, case)
         if not bits:
-            return compare(case, module, first, second, Referee(observation.oracle))
+            return compare(case, module, first, second, Referee(observation.oracle)), second
         pairs = zip(first.tensors(), second.tensors(), strict=False)
         for place, (one, other) in enumerate(pairs):
             if digest(one) != digest(other):
                 message = f"result {place} differs in its bits"
-                return Outcome(Kind.WRONG, "results", "results | wrong bits", message)
-        return Outcome(Kind.OK)
+                return Outcome(Kind.WRONG, "results", "results | wrong bits", message), second
+        return Outcome(Kind.OK), second

@@ -63,6 +63,8 @@ class Observation:
     broken: Callable[[], None]
     found: WrongStep | None = None
     unexplained: list[str] = field(default_factory=list)
+    captured: int = 0
+    whole: int = 0
     graphs: int = 0
     calls: int = 0
     steps: int = 0
@@ -151,8 +153,9 @@ class Observation:
     def write(self) -> None:
         """Write the report."""
         report = ValuesReport(
-            self.script, self.oracle, self.twice, self.found, self.unexplained, self.graphs,
-            self.calls, self.steps, self.values, dict(self.unjudged), self.notes, str(self.folder),
+            self.script, self.oracle, self.twice, self.found, self.unexplained, self.captured,
+            self.whole, self.graphs, self.calls, self.steps, self.values, dict(self.unjudged),
+            self.notes, str(self.folder),
         )  # fmt: skip
         (self.folder / REPORT).write_bytes(msgspec.json.encode(report))
 

@@ -67,6 +67,58 @@ torch._inductor.standalone_compile(
     assert found_with_and_without(tcdebug, script(WRONG_LOWERING + text)) is not None
 
 
+PACKAGED = """
+class Rows(torch.nn.Module):
+    def forward(self, x):
+        return torch.sin(torch.softmax(x, -1) + 1).sum(-1)
+
+torch.manual_seed(0)
+x, rows = torch.randn(8, 8), torch.export.Dim("rows", min=2)
+program = torch.export.export(Rows(), (x,), dynamic_shapes={"x": {0: rows}})
+package = torch._inductor.aoti_load_package(torch._inductor.aoti_compile_and_package(program))
+package(x), package(torch.randn(3, 8))
+"""
+
+
+@pytest.mark.slow
+def test_the_kernel_of_a_wrong_lowering_is_named_in_a_package(
+    tcdebug: Command, script: Script
+) -> None:
+    found = found_with_and_without(tcdebug, script(WRONG_LOWERING + PACKAGED))
+    assert found["kind"] == "kernel"
+    assert any("torch.sin(torch.softmax" in line for line in found["lines"])
+
+
+ONLY_AHEAD_OF_TIME = """
+from torch._inductor import lowering
+from torch._inductor.virtualized import V
+right, cos = lowering.lowerings[torch.ops.aten.sin.default], torch.ops.aten.cos.default
+lowering.register_lowering(torch.ops.aten.sin.default, type_promotion_kind=None)(
+    lambda x: lowering.lowerings[cos](x) if V.graph.aot_mode else right(x))
+"""
+
+
+@pytest.mark.slow
+def test_a_fault_of_aotinductor_alone_is_seen_in_the_results_of_a_package(
+    tcdebug: Command, script: Script
+) -> None:
+    done = tcdebug("values", "--json", script(ONLY_AHEAD_OF_TIME + PACKAGED))
+    assert done.status == 0, done.stderr
+    assert [done.json["found"][name] for name in ("kind", "name")] == ["graph", "aotinductor"]
+
+
+def test_a_graph_of_another_backend_is_compared_as_a_whole(
+    tcdebug: Command, script: Script
+) -> None:
+    text = "import torch\ntorch.compile(torch.sin, backend='aot_eager')(torch.ones(3))\n"
+    done = tcdebug("values", script(text))
+    assert done.status == 4, done.stderr
+    lines = done.stdout.splitlines()[:2]
+    assert lines == [
+        "no graph is worse than rounding explains", "compared  the results of 1 calls",
+    ]  # fmt: skip
+
+
 def test_an_unknown_unit_is_refused(inside: Command, script: Script) -> None:
     done = inside("values", "--off=lower.aten.sin.defalt", script("pass\n"))
     assert done.status == 2

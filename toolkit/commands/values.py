@@ -56,7 +56,7 @@ def run(
     if report is not None:
         if as_json:
             write(msgspec.json.encode(report).decode() + "\n")
-        elif not (report.graphs or report.unexplained):
+        elif not (report.captured or report.graphs or report.found or report.notes):
             error("TCD012", f"{script} compiles no graph", without_graphs(script))
         else:
             show_values(report)

@@ -13,11 +13,21 @@ import pytest
 import torch
 from healthy_models import cells, pyramid, rotary
 from numerical_faults import EMBEDDED, STOCK, NumericalFault, model
-from observed_models import Step, breaks, dropout, dynamic, in_place, observe, reductions
+from observed_models import (
+    Step,
+    breaks,
+    dropout,
+    dynamic,
+    in_place,
+    observe,
+    reductions,
+)  # fmt: skip
 
+from tcdebug.compiler.registry import REGISTRY
 from tcdebug.minifier.judging.compare import Difference
 from tcdebug.minifier.processes.fork import fork_past_handlers
 from tcdebug.minifier.values.findings import REPORT, ValuesReport
+from tcdebug.minifier.values.graph_check import ROUNDED
 from tcdebug.minifier.values.inductor import parameter_roles
 from tcdebug.minifier.values.judgement import digest, judged
 from tcdebug.minifier.values.reference import Computed
@@ -29,6 +39,28 @@ def test_no_kernel_of_a_healthy_model_is_wrong(step: Step, tmp_path: Path) -> No
     assert report.found is None
     assert report.unexplained == []
     assert report.values > 10
+
+
+def expm1(compiled: Callable[..., Any]) -> None:
+    x = torch.linspace(0.001, 0.3, 64).to(torch.bfloat16).requires_grad_()
+    compiled(torch.expm1)(x).sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("decomposed", "is_rounding"),
+    [(lambda x: x.exp() + 31 - 32, True), (lambda x: x.exp() - 1.1, False)],
+)
+def test_a_decomposition_that_rounds_more_than_eager_is_told_from_a_wrong_one(
+    decomposed: Callable[[torch.Tensor], torch.Tensor],
+    is_rounding: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(REGISTRY.decompositions, torch.ops.aten.expm1.default, decomposed)
+    report = observe(expm1, tmp_path, "tcdebug")
+    assert report.found is None
+    assert bool(report.unexplained) is not is_rounding
+    assert any("out of tolerance" in n and ROUNDED in n for n in report.notes) is is_rounding
 
 
 def attention(compiled: Callable[..., Any]) -> None:

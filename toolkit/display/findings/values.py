@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.markup import escape
 
 from tcdebug.display.console import results
-from tcdebug.minifier.values.findings import ComparedValue, ValuesReport, WrongStep
+from tcdebug.minifier.values.findings import BITWISE, ComparedValue, ValuesReport, WrongStep
 
 MOST_SOURCE = 40
 """The limit on lines of a kernel."""
@@ -17,24 +17,34 @@ def show_values(report: ValuesReport) -> None:
     if report.found is not None:
         _show_finding(report.found)
     else:
-        what = (
-            "no step's bits differ" if report.twice else "no step is worse than rounding explains"
-        )
-        if report.oracle == "bitwise" and not report.twice:
-            what = "every compared value has the bits of eager"
-        out.print(f"[good]{what}[/]")
+        out.print(f"[good]{_nothing_wrong(report)}[/]")
     for text in report.unexplained:
         out.print(f"[bad]wrong[/]     {escape(text)}")
         out.print("          no step explains it: rounding errors may have accumulated")
-    out.print(
-        f"[dim]compared[/]  {report.values} values of {report.steps} steps in {report.calls} calls "
-        f"of {report.graphs} graphs"
-    )
+    if report.graphs:
+        out.print(
+            f"[dim]compared[/]  {report.values} values of {report.steps} steps in {report.calls} "
+            f"calls of {report.graphs} graphs"
+        )
+    if report.whole:
+        out.print(f"[dim]compared[/]  the results of {report.whole} calls")
     for reason, count in report.unjudged.items():
         out.print(f"[dim]not[/]       {count} values: {escape(reason)}")
     for text in report.notes:
         out.print(f"[dim]note[/]      {escape(text)}")
     out.print(f"[dim]log[/]       tcdebug logs show {escape(report.folder)} -e value")
+
+
+def _nothing_wrong(report: ValuesReport) -> str:
+    """Say what was found to be right. Values that were not compared may be wrong."""
+    if report.steps == 0 and report.whole == 0:
+        return "nothing was compared"
+    what = "step" if report.steps else "graph"
+    if report.twice:
+        return f"no {what}'s bits differ"
+    if report.oracle == BITWISE:
+        return f"every compared {'value' if report.steps else 'graph'} has the bits of eager"
+    return f"no {what} is worse than rounding explains"
 
 
 def _show_finding(found: WrongStep) -> None:
