@@ -14,11 +14,13 @@ from tcdebug.compiler.events.schema import GraphStep, KernelWritten
 from tcdebug.minifier.cases.user_frames import innermost_line
 from tcdebug.minifier.trace.inductor_code import generated_events
 
-HANDLE = re.compile(r"^ *# \[Provenance debug handles\] (.+)$", re.MULTILINE)
-COMMENT = re.compile(r" *# (?:File: (.+):(\d+) in |No stacktrace)")
+HANDLE = re.compile(r"^ *(?:#|//) \[Provenance debug handles\] (.+)$", re.MULTILINE)
+COMMENT = re.compile(r" *# (?:Annotation: .*?\} )?(?:File: (.+?):(\d+) in |No stacktrace)")
 NODE = re.compile(r" +(\w+)(?:: .+?)? = ")
 LIBRARIES: Mapping[str, str] = {"extern_kernels.": "aten::", "torch.ops.": ""}
 """The prefixes of library calls, and of their names in a profile."""
+LIBRARIES_OF_C = "aoti_torch_"
+"""The prefix of library calls in the C++ of AOTInductor, which have the same names in a profile."""
 
 
 def inductor_steps(
@@ -65,4 +67,4 @@ def _profiled_name(called: str) -> tuple[str, bool]:
                 return f"{namespace}{rest}", False
             library, _, operator = rest.partition(".")
             return f"{library}::{operator.partition('.')[0]}", False
-    return called, True
+    return called, not called.startswith(LIBRARIES_OF_C)

@@ -77,6 +77,9 @@ CACHES: Mapping[str, str] = {"fx_graph_cache": "inductor", "aotautograd_cache": 
 PROVENANCE_NODES = "inductor_provenance_tracking_node_mappings"
 PROVENANCE_LINES = "inductor_provenance_tracking_kernel_stack_traces"
 
+AHEAD_OF_TIME = "inductor_aot_wrapper_code"
+"""The record of the C++ that calls the kernels of a package."""
+
 METRICS = ("compilation_metrics", "bwd_compilation_metrics")
 PHASES: Mapping[str, str] = {
     "dynamo_compile_time_before_restart_us": "restarts",
@@ -131,6 +134,9 @@ class Translator:
         kind, details = first
         if kind == "artifact":
             name = str(details.get("name"))
+        elif kind == "graph_dump" and details.get("name") == AHEAD_OF_TIME:
+            self.code[compiled] = payload
+            return
         elif kind == "str":
             self.strings[details[1]] = details[0]
             return

@@ -113,6 +113,32 @@ def test_the_table_follows_the_output_of_the_script(tcdebug: Command, script: Sc
     assert "USDT" not in done.stderr
 
 
+PACKAGED = """
+class Chain(torch.nn.Module):
+    def forward(self, x):
+        y = x @ x
+        return y.sin().exp().sum(-1)
+program = torch.export.export(Chain(), (torch.ones(64, 64),))
+path = torch._inductor.aoti_compile_and_package(program, package_path="chain.pt2")
+package = torch._inductor.aoti_load_package(path)
+for _ in range(4):
+    package(torch.ones(64, 64))
+"""
+
+
+@pytest.mark.slow
+def test_the_kernels_of_a_package_have_their_lines(tcdebug: Command, script: Script) -> None:
+    done = tcdebug("run", "--profile", "--json", "--steps", "2", script(PACKAGED))
+    assert done.status == 0, done.stderr
+    found = done.json
+    assert (found["steps"], found["warm_up"]) == (2, 1)
+    kernel = next(c for c in found["kernels"] if c["kind"] == "generated")
+    assert (kernel["graph"], kernel["calls"]) == ("package chain.pt2", 2)
+    assert [*kernel["lines"]] == ["script.py:5"]
+    product = next(c for c in found["kernels"] if "mm" in c["name"])
+    assert (product["kind"], [*product["lines"]]) == ("library", ["script.py:4"])
+
+
 def test_the_user_is_told_that_a_script_calls_nothing_compiled(
     tcdebug: Command, script: Script
 ) -> None:
@@ -124,7 +150,7 @@ def test_the_user_is_told_that_a_script_calls_nothing_compiled(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("torch._inductor.aoti_load_package('m.pt2')(x)", "packages of AOTInductor are not"),
+        ("torch._inductor.aoti_load_package('m.pt2')(x)", "a package of AOTInductor is observed"),
         ("torch.compile(f)", "check that it calls torch.compile"),
     ],
 )

@@ -35,10 +35,10 @@ from tcdebug.supervision.refusal import backend_missing, refused
 from tcdebug.supervision.supervisor import Supervisor, begin
 
 COMPILES_NOTHING = "check that it calls torch.compile, and calls the result"
-PACKAGED = re.compile(r"aoti_compile|aoti_load|\baot_compile\b|\baot_load\b")
-NOT_OBSERVED = (
-    "packages of AOTInductor are not observed: give the module to torch.compile, or search the "
-    "script with tcdebug bisect"
+LOADED = re.compile(r"aoti_load|\baot_load\b")
+OF_ANOTHER_RUN = (
+    "a package of AOTInductor is observed where it is made: run the script that makes it and the "
+    "one that loads it in one process, as in docs/bisecting.md"
 )
 CHECK_FAILED = 1
 INTERRUPTED = 130
@@ -114,7 +114,7 @@ def _write_failures(
 def without_graphs(script: str) -> str:
     """Say what to do about a script that called no compiled graph."""
     text = Path(script).read_text(errors="replace")
-    return NOT_OBSERVED if PACKAGED.search(text) else COMPILES_NOTHING
+    return OF_ANOTHER_RUN if LOADED.search(text) else COMPILES_NOTHING
 
 
 def _profile(supervisor: Supervisor, off: Sequence[str], *, as_json: bool) -> int:

@@ -14,6 +14,7 @@ from tcdebug.profiling.trace_spans import LAUNCHES, HostSpan, Trace, while_compi
 from tcdebug.reading.run_dir import Record
 
 INDUCTOR_GRAPH = re.compile(r"## Call CompiledFxGraph (\S+) ##")
+PACKAGE = re.compile(r"tcdebug (package .+)")
 EMBEDDED_GRAPH = re.compile(r"tcdebug graph (\S+) (\S+) (\S+)")
 GENERATED = re.compile(r"(cpp|triton)_")
 PREFIX = re.compile(r"graph_\d+_(?=cpp_)")
@@ -60,11 +61,18 @@ class CompiledGraphs:
 
     def of_range(self, span: HostSpan) -> str:
         """Return the graph whose call a range is; empty if it is not a call of a graph."""
+        if found := PACKAGE.match(span.name):
+            return found[1]
         if found := EMBEDDED_GRAPH.match(span.name):
             return self.ranges.get(" ".join(found.groups()), f"{found[1]} {found[2]}")
         if not (found := INDUCTOR_GRAPH.match(span.name)):
             return ""
         return self.ranges.get(found[1]) or self._with_kernels(span) or "?"
+
+    def steps_of(self, graph: str, call: HostSpan) -> Sequence[GraphStep]:
+        """Return the steps of a graph. Those of a package are found by the kernels of a call."""
+        named = self._with_kernels(call) if PACKAGE.match(call.name) else graph
+        return self.steps.get(named, ())
 
     def _with_kernels(self, call: HostSpan) -> str:
         """Return the only graph with all generated kernels of a call; empty if there is none."""
@@ -98,7 +106,7 @@ def graph_calls(trace: Trace, graphs: CompiledGraphs) -> Iterator[GraphCall]:
     """Yield the calls of graphs in order of time."""
     for span in trace.host:
         if (graph := graphs.of_range(span)) and not while_compiling(span):
-            yield GraphCall(graph, span, _assigned(span, graphs.steps.get(graph, ())))
+            yield GraphCall(graph, span, _assigned(span, graphs.steps_of(graph, span)))
 
 
 def profiled_kernel(span: HostSpan) -> str:

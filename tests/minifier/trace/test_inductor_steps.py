@@ -76,3 +76,28 @@ def test_each_call_has_its_name_in_a_profile_its_nodes_and_its_lines() -> None:
 def test_a_line_inside_torch_counts_only_without_a_line_of_the_program() -> None:
     (first, *_) = steps({}, {"extern_kernels.mm:1": [INSIDE]})
     assert first.lines == [f"{torch.__path__[0]}/nn/functional.py:9"]
+
+
+AHEAD_OF_TIME = """
+    // [Provenance debug handles] aoti_torch_cpu_addmm_out:1
+    static constexpr int64_t int_array_2[] = {256L, 512L};
+    // [Provenance debug handles] cpp_fused_gelu_0:2
+    cpp_fused_gelu_0((float*)(buf0));
+"""
+ANNOTATED = """
+        # File: /a/model.py:3 in forward, code: y = self.linear(x)
+        addmm: "f32[8, 4][4, 1]cpu" = torch.ops.aten.addmm.default(bias, arg0_1, permute)
+
+        # Annotation: {'method': 'gelu', 'more': {}} File: /a/model.py:4 in forward, code: gelu(y)
+        mul: "f32[8, 4][4, 1]cpu" = torch.ops.aten.mul.Tensor(addmm, 0.5)
+        # Annotation: {'method': 'dispatch'} No stacktrace found for following nodes
+        add: "f32[8, 4][4, 1]cpu" = torch.ops.aten.add.Tensor(mul, 0.5)
+"""
+
+
+def test_the_calls_of_a_package_have_lines_and_annotations_do_not_hide_them() -> None:
+    nodes = {"aoti_torch_cpu_addmm_out:1": ["addmm"], "cpp_fused_gelu_0:2": ["mul", "add"]}
+    assert list(inductor_steps(AHEAD_OF_TIME, ANNOTATED, nodes, {})) == [
+        GraphStep(0, "aoti_torch_cpu_addmm_out", False, ["addmm"], ["/a/model.py:3"], [], 0),
+        GraphStep(1, "cpp_fused_gelu_0", True, ["mul", "add"], ["/a/model.py:4", ""], [], 0),
+    ]

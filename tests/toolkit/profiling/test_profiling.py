@@ -300,3 +300,28 @@ def test_a_script_without_a_compiled_graph_has_no_steps() -> None:
     timeline.span("aten::mm", 10)
     found = profile(timeline, [], frame="")
     assert (found.steps, found.kernels) == (0, [])
+
+
+def package_step(position: int, name: str) -> dict[str, Any]:
+    """A step of a package: AOTInductor compiles it outside of Dynamo's compiles."""
+    made = step(position, name, [f"m.py:{position + 1}"])
+    return {**made, "compile_id": "", "direction": "inference"}
+
+
+def test_the_steps_of_a_package_are_those_of_the_program_with_its_kernels() -> None:
+    timeline = Timeline()
+    for name in ("one.pt2", "two.pt2") * 2:
+        kernels = [timeline.op(f"graph_0_cpp_fused_{name[:3]}_0", 5), timeline.op("aten::mm", 1)]
+        timeline.span(f"tcdebug package {name}", 20, *kernels, cat="user_annotation")
+    records = [
+        *(package_step(0, "cpp_fused_one_0"), package_step(1, "aten::mm")),
+        *(package_step(0, "cpp_fused_two_0"), package_step(3, "aten::mm")),
+    ]
+    found = profile(timeline, records, frame="tcdebug package one.pt2")
+    costs = [(c.graph, c.name, [*c.lines], c.calls) for c in found.kernels]
+    assert sorted(costs) == [
+        ("package one.pt2", "aten::mm", ["m.py:2"], 1),
+        ("package one.pt2", "cpp_fused_one_0", ["m.py:1"], 1),
+        ("package two.pt2", "aten::mm", ["m.py:4"], 1),
+        ("package two.pt2", "cpp_fused_two_0", ["m.py:1"], 1),
+    ]
