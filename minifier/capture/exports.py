@@ -7,11 +7,12 @@ that its layers can be switched off, and its graphs judged, like those of any ot
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from tcdebug.compiler.events.search_events import ProgramExported, ProgramTraced
 from tcdebug.compiler.patching import Patch, patched
 from tcdebug.minifier.capture.aot_functions import aot_functions_replaced
 from tcdebug.minifier.capture.saved_code import SavedCode, patched_when_imported
+from tcdebug.minifier.cases.case import flatten
 from tcdebug.minifier.processes.callers import called_by_user
 from tcdebug.minifier.subjects.protected_files import SAVE_PROGRAM
 from tcdebug.minifier.targets.backends import EAGER, INDUCTOR
@@ -217,6 +219,19 @@ def dynamic_dimensions(program: Any) -> list[tuple[int, ...]]:
         tuple(dim for dim, size in enumerate(value.shape) if isinstance(size, torch.SymInt))
         for value in values
     ]
+
+
+def copied_arguments(
+    args: Any, kwargs: Any, dynamic: Sequence[Sequence[int]]
+) -> tuple[Sequence[Any], dict[str, Any]]:
+    """Return copies of the arguments of a program, with its symbolic sizes marked for Dynamo."""
+    leaves = flatten([args, kwargs])
+    copied = {id(v): v.detach().clone() for v in leaves if isinstance(v, torch.Tensor)}
+    for value, dims in zip(leaves, dynamic, strict=False):
+        for dim in dims:
+            torch._dynamo.maybe_mark_dynamic(copied[id(value)], dim)
+    same, named = copy.deepcopy((args, kwargs), copied)
+    return same, named
 
 
 @dataclass

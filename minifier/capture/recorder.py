@@ -6,7 +6,6 @@ the script nor change what it sees next.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +15,11 @@ from torch import fx
 
 from tcdebug.minifier.capture.capture_marks import CaptureMarks
 from tcdebug.minifier.capture.entries import EntryCall, entry_compiled_by
-from tcdebug.minifier.capture.exports import dynamic_dimensions, jit_settings
+from tcdebug.minifier.capture.exports import (
+    copied_arguments,
+    dynamic_dimensions,
+    jit_settings,
+)
 from tcdebug.minifier.cases.case import Case, flatten, from_captured
 from tcdebug.minifier.cases.layer_names import AOTINDUCTOR_BACKEND
 from tcdebug.minifier.cases.lineage import lineage
@@ -132,11 +135,7 @@ class _JudgedProgram:
         buffers = [(b, b.clone()) for b in self.module.buffers()]
         with torch.no_grad():
             for way in self.ways:
-                copied = {id(v): v.detach().clone() for v in leaves if torch.is_tensor(v)}
-                for value, dims in zip(leaves, self.dynamic, strict=False):
-                    for dim in dims:
-                        torch._dynamo.maybe_mark_dynamic(copied[id(value)], dim)
-                same, named = copy.deepcopy((args, kwargs), copied)
+                same, named = copied_arguments(args, kwargs, self.dynamic)
                 way(*same, **named)
                 for buffer, before in buffers:
                     buffer.copy_(before)

@@ -31,7 +31,7 @@ from tcdebug.minifier.capture.exports import (
 from tcdebug.minifier.capture.identity import compile_is_identity
 from tcdebug.minifier.capture.layers_off import layers_off
 from tcdebug.minifier.capture.marked_work import work_marked
-from tcdebug.minifier.capture.ranged_packages import packages_ranged
+from tcdebug.minifier.capture.packages.ranged_packages import packages_ranged
 from tcdebug.minifier.capture.watching.watched_entries import entries_watched
 from tcdebug.minifier.capture.watching.watcher import Watcher
 from tcdebug.minifier.cases.layer_names import CUDAGRAPHS, PROGRAM_PASSES, is_layer

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.capture.entries import EntryCall, entries_wrapped
-from tcdebug.minifier.capture.observed_packages import packages_observed
+from tcdebug.minifier.capture.packages.observed_packages import packages_observed
 from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.sessions.execution import Broken, Finished
 from tcdebug.minifier.targets.interception import compile_patched

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from tcdebug.compiler.gate.toggles import Toggles
-
-if TYPE_CHECKING:  # a command's supervisor imports `ladder` without torch
-    import torch
 
 
 class Target(Protocol):
@@ -25,7 +22,7 @@ class Target(Protocol):
         ...
 
     def compiled(
-        self, module: torch.nn.Module, toggles: Toggles, notify: Callable[[str], None]
+        self, module: Callable[..., Any], toggles: Toggles, notify: Callable[[str], None]
     ) -> AbstractContextManager[Callable[..., Any]]:
         """Compile a module. The toggles are in force until the block ends.
 

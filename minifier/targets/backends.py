@@ -54,7 +54,7 @@ class Backend:
 
     @contextlib.contextmanager
     def compiled(
-        self, module: torch.nn.Module, toggles: Toggles, notify: Callable[[str], None]
+        self, module: Callable[..., Any], toggles: Toggles, notify: Callable[[str], None]
     ) -> Iterator[Callable[..., Any]]:
         """Compile the module with this backend, or with a rung of the ladder below it."""
         with contextlib.ExitStack() as stack:

@@ -18,7 +18,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import Fallback
 from tcdebug.minifier.capture.entries import EntryCall, entries_wrapped
 from tcdebug.minifier.capture.exports import AOT_COMPILE, LOAD, PACKAGE
-from tcdebug.minifier.capture.packaged_program import PackagedProgram, program_of
+from tcdebug.minifier.capture.packages.packaged_program import PackagedProgram, program_of
 from tcdebug.minifier.capture.saved_code import patched_when_imported
 from tcdebug.minifier.capture.watching.watcher import WatchedBackend, WatchedGraph, Watcher
 from tcdebug.minifier.cases.layer_names import AOTINDUCTOR_BACKEND

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tcdebug.minifier.capture.packaged_program import program_of
+from tcdebug.minifier.capture.packages.packaged_program import program_of
 
 ONES = torch.ones(2, 3)
 

@@ -27,14 +27,14 @@ from tcdebug.minifier.capture.exports import (
     PACKAGE,
     PACKAGE_PARTS,
     Unexported,
+    copied_arguments,
     dynamic_dimensions,
     jit_settings,
     kept_for_files,
     models_of,
 )
-from tcdebug.minifier.capture.packaged_program import PackagedProgram, program_of
+from tcdebug.minifier.capture.packages.packaged_program import PackagedProgram, program_of
 from tcdebug.minifier.capture.saved_code import SavedCode, patched_when_imported
-from tcdebug.minifier.cases.case import flatten
 from tcdebug.minifier.cases.layer_names import AOTINDUCTOR_BACKEND
 from tcdebug.minifier.processes.callers import called_by_user
 from tcdebug.minifier.values.graph_check import CheckedGraph, GraphChecks
@@ -51,7 +51,7 @@ CONSTANTS = ("load_constants", "update_constant_buffer")
 @contextlib.contextmanager
 def packages_observed(checks: GraphChecks, log: EventLog) -> Iterator[None]:
     """Observe the programs that a script packages in this block, when it calls the packages."""
-    packages = _Packages(checks, SavedCode(log))
+    packages = _ObservedPrograms(checks, SavedCode(log))
     with contextlib.ExitStack() as patches:
         patches.enter_context(patched(PACKAGE, packages.packaging, log))
         patches.enter_context(patched(AOT_COMPILE, packages.compiling, log))
@@ -62,7 +62,7 @@ def packages_observed(checks: GraphChecks, log: EventLog) -> Iterator[None]:
 
 
 @dataclass
-class _Packages:
+class _ObservedPrograms:
     """The programs that this process has packaged, by file and name."""
 
     checks: GraphChecks
@@ -192,12 +192,7 @@ class _ObservedCalls:
 
     def _compiled_again(self, args: Any, kwargs: dict[str, Any]) -> None:
         """Call the program that torch.compile compiled, on copies."""
-        leaves = flatten([args, kwargs])
-        copied = {id(v): v.detach().clone() for v in leaves if torch.is_tensor(v)}
-        for value, dims in zip(leaves, self.dynamic, strict=False):
-            for dim in dims:
-                torch._dynamo.maybe_mark_dynamic(copied[id(value)], dim)
-        same, named = copy.deepcopy((args, kwargs), copied)
+        same, named = copied_arguments(args, kwargs, self.dynamic)
         assert self.compiled is not None
         try:
             self.compiled(*same, **named)

@@ -1,0 +1,1 @@
+"""Programs that a script packages with AOTInductor, as they are watched and observed."""
