@@ -134,9 +134,9 @@ def test_the_kernels_of_a_package_have_their_lines(tcdebug: Command, script: Scr
     assert (found["steps"], found["warm_up"]) == (2, 1)
     kernel = next(c for c in found["kernels"] if c["kind"] == "generated")
     assert (kernel["graph"], kernel["calls"]) == ("package chain.pt2", 2)
-    assert [*kernel["lines"]] == ["script.py:5"]
+    assert [*kernel["lines"]] == ["script.py:6"]
     product = next(c for c in found["kernels"] if "mm" in c["name"])
-    assert (product["kind"], [*product["lines"]]) == ("library", ["script.py:4"])
+    assert (product["kind"], [*product["lines"]]) == ("library", ["script.py:5"])
 
 
 def test_the_user_is_told_that_a_script_calls_nothing_compiled(
