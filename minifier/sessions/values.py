@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.minifier.capture.entries import EntryCall, entries_wrapped
+from tcdebug.minifier.capture.entries import EntryCall, artifacts_savable, entries_wrapped
 from tcdebug.minifier.capture.packages.observed_packages import packages_observed
 from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.sessions.execution import Broken, Finished
@@ -45,6 +45,7 @@ def values_observed(job: Job, log: EventLog) -> Iterator[None]:
         wrapping = _Wrapping(observation, checks, job.backend, stack)
         stack.enter_context(compile_patched(wrapping.wrap, log))
         stack.enter_context(entries_wrapped(wrapping.entered, log))
+        stack.enter_context(artifacts_savable(log))
         stack.enter_context(packages_observed(checks, log))
         yield
 

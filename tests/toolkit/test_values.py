@@ -61,8 +61,10 @@ def test_a_graph_that_a_script_gives_to_inductor_itself_is_compared(
 from torch.fx.experimental.proxy_tensor import make_fx
 x = torch.ones(8, 8)
 graph = make_fx(lambda x: (torch.sin(x + 1).sum(-1),))(x)
-torch._inductor.standalone_compile(
-    graph, [x], dynamic_shapes="from_example_inputs", options={})(x)
+artifact = torch._inductor.standalone_compile(
+    graph, [x], dynamic_shapes="from_example_inputs", options={})
+artifact.save(path="artifact.bin", format="binary")
+torch._inductor.CompiledArtifact.load(path="artifact.bin", format="binary")(x)
 """
     assert found_with_and_without(tcdebug, script(WRONG_LOWERING + text)) is not None
 

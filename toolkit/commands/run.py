@@ -34,7 +34,7 @@ from tcdebug.supervision.recorded_graphs import fallbacks, nothing_captured
 from tcdebug.supervision.refusal import backend_missing, refused
 from tcdebug.supervision.supervisor import Supervisor, begin
 
-COMPILES_NOTHING = "check that it calls torch.compile, and calls the result"
+COMPILES_NOTHING = "check that it calls torch.compile or inductor, and calls the result"
 LOADED = re.compile(r"aoti_load|\baot_load\b")
 OF_ANOTHER_RUN = (
     "a package of AOTInductor is observed where it is made: run the script that makes it and the "

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -16,10 +16,10 @@ from torch.utils import _pytree as pytree
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import Fallback
-from tcdebug.minifier.capture.entries import EntryCall, entries_wrapped
+from tcdebug.minifier.capture.entries import LOAD_ARTIFACT, EntryCall, entries_wrapped
 from tcdebug.minifier.capture.exports import AOT_COMPILE, LOAD, PACKAGE
 from tcdebug.minifier.capture.packages.packaged_program import PackagedProgram, program_of
-from tcdebug.minifier.capture.saved_code import patched_when_imported
+from tcdebug.minifier.capture.saved_code import SavedCode, patched_when_imported
 from tcdebug.minifier.capture.watching.watcher import WatchedBackend, WatchedGraph, Watcher
 from tcdebug.minifier.cases.layer_names import AOTINDUCTOR_BACKEND
 from tcdebug.minifier.processes.callers import called_by_user
@@ -32,19 +32,35 @@ LIBRARY = "only programs that aoti_compile_and_package compiles are"
 def entries_watched(watcher: Watcher, log: EventLog) -> Iterator[None]:
     """Watch what a script compiles with inductor without torch.compile."""
     packages = _WatchedPackages(watcher)
+    saved = SavedCode(log)
     with contextlib.ExitStack() as patches:
-        patches.enter_context(entries_wrapped(partial(_watched_entry, watcher), log))
+        patches.enter_context(entries_wrapped(partial(_watched_entry, watcher, saved), log))
+        patched_when_imported(patches, LOAD_ARTIFACT, partial(_loading, saved), log)
         patched_when_imported(patches, PACKAGE, packages.packaging, log)
         patched_when_imported(patches, LOAD, packages.loading, log)
         patched_when_imported(patches, AOT_COMPILE, packages.compiling, log)
         yield
 
 
-def _watched_entry(watcher: Watcher, call: EntryCall) -> Callable[..., Any] | None:
+def _watched_entry(
+    watcher: Watcher, saved: SavedCode, call: EntryCall
+) -> Callable[..., Any] | None:
     if watcher.is_compiling or not isinstance(call.module, torch.fx.GraphModule):
         return None
     watched = WatchedBackend(watcher, call.again, call.described(str(watcher.folder)), entered=True)
-    return WatchedArtifact(watched(call.module, call.inputs))
+    return WatchedArtifact(watched(call.module, call.inputs), saved)
+
+
+def _loading(saved: SavedCode, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Make the replacement of `CompiledArtifact.load`: what a watched artifact saved is watched."""
+
+    def load(*, path: str, **options: Any) -> Any:
+        loaded, artifact = original(path=path, **options), saved.kept(path)
+        if not isinstance(artifact, WatchedArtifact):
+            return loaded
+        return WatchedArtifact(replace(artifact.graph, compiled=loaded), saved)
+
+    return load
 
 
 @dataclass
@@ -52,6 +68,7 @@ class WatchedArtifact:
     """Compiled code whose calls are watched. Everything else is that of the code."""
 
     graph: WatchedGraph
+    saved: SavedCode
 
     def __call__(self, *args: Any) -> Any:
         """Call the code. It also takes its arguments as one list."""
@@ -60,7 +77,15 @@ class WatchedArtifact:
         return self.graph(*args)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(vars(self)["graph"].compiled, name)
+        found = getattr(vars(self)["graph"].compiled, name)
+        if name != "save":
+            return found
+
+        def save(*, path: str, **options: Any) -> Any:
+            self.saved.remember(path, self)
+            return found(path=path, **options)
+
+        return save
 
 
 @dataclass

@@ -11,6 +11,7 @@ import torch
 import torch._inductor.compile_fx
 from torch import fx
 from torch._inductor import lowering
+from torch._inductor.utils import fresh_cache
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tcdebug.compiler.events.log import EventLog
@@ -99,12 +100,29 @@ def test_a_wrong_result_of_an_entry_is_seen_and_its_artifact_is_that_of_torch(
         assert [artifact(ones)[0].tolist(), artifact([ones])[0].tolist()] == [
             torch.tanh(ones).tolist()
         ] * 2
+        loaded = torch._inductor.CompiledArtifact.load(
+            path=str(tmp_path / "artifact"), format="unpacked"
+        )
+        assert loaded(ones)[0].tolist() == torch.tanh(ones).tolist()
         assert watcher.repros == []
         assert any((tmp_path / "artifact").iterdir())
         wrong = torch._inductor.compile_fx.compile_fx(traced(), [ones], inner)
         assert wrong(ones)[0].tolist() == [3.0, 3.0, 3.0]
     (path,) = watcher.repros
     assert "EXPECTED = {'kind': 'wrong', 'what': 'forward | wrong value'}" in path.read_text()
+
+
+def test_a_wrong_result_of_an_artifact_that_was_saved_and_loaded_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(lowering.lowerings, aten.tanh.default, lowering.lowerings[aten.sin.default])
+    watcher = Watcher(tmp_path, EventLog(None), check=True)
+    path = str(tmp_path / "artifact.bin")
+    with fresh_cache(), entries_watched(watcher, watcher.log):
+        ENTRIES["standalone_compile"]().save(path=path, format="binary")
+        torch._inductor.CompiledArtifact.load(path=path, format="binary")(torch.ones(3))
+    (repro,) = watcher.repros
+    assert "EXPECTED = {'kind': 'wrong', 'what': 'forward | wrong value'}" in repro.read_text()
 
 
 @pytest.mark.slow
