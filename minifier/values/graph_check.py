@@ -25,7 +25,7 @@ from tcdebug.minifier.targets.describe import describe
 from tcdebug.minifier.values.findings import BITWISE, WrongStep
 from tcdebug.minifier.values.judgement import digest
 from tcdebug.minifier.values.observation import Observation
-from tcdebug.minifier.values.traced_rounding import rounds_as_traced
+from tcdebug.minifier.values.traced_rounding import Trace, judge_trace
 
 STEPWISE = (EMBEDDED, INDUCTOR)
 """Backends whose kernels are observed."""
@@ -33,6 +33,11 @@ ROUNDED = (
     "The graph that AOTAutograd traced rounds so in plain torch too, and in float64 it computes "
     "what eager does: its decompositions round more than eager"
 )
+DECOMPOSED = (
+    "No step explains it: the graph that AOTAutograd traced is wrong in plain torch too. tcdebug "
+    "bisect names the decomposition"
+)
+UNEXPLAINED = "No step explains it: rounding errors may have accumulated"
 
 
 @dataclass(frozen=True)
@@ -84,10 +89,12 @@ class GraphChecks:
                 if stage is not None:
                     observation.found = stage
                     return
-            if self._rounds_as_traced(suspect):
+            trace = self._trace(suspect)
+            if trace is Trace.ROUNDS:
                 observation.notes.append(f"{suspect.described}. {ROUNDED}")
             elif suspect.backend in STEPWISE:
-                observation.unexplained.append(suspect.described)
+                why = DECOMPOSED if trace is Trace.WRONG else UNEXPLAINED
+                observation.unexplained.append(f"{suspect.described}. {why}")
             else:
                 reason = suspect.outcome.message
                 observation.found = self._finding("graph", suspect.backend, suspect, reason, [])
@@ -105,17 +112,19 @@ class GraphChecks:
             return None
         return self._finding("autograd", stage.stage, suspect, stage.what, list(stage.lines))
 
-    def _rounds_as_traced(self, suspect: _WrongCall) -> bool:
-        if suspect.results is None or Referee(self.observation.oracle) is not Referee.DEFAULT:
-            return False
+    def _trace(self, suspect: _WrongCall) -> Trace:
+        observation = self.observation
+        by_rounding = observation.oracle == Referee.DEFAULT and not observation.twice
+        if suspect.results is None or not by_rounding:
+            return Trace.UNKNOWN
         with torch.random.fork_rng():
             try:
-                return rounds_as_traced(
+                return judge_trace(
                     suspect.backend, suspect.case, suspect.results, f"<graph {suspect.graph}>"
                 )
             except Exception as problem:
-                self.observation.notes.append(f"the traced graphs did not run: {problem}")
-                return False
+                observation.notes.append(f"the traced graphs did not run: {problem}")
+                return Trace.UNKNOWN
 
     @staticmethod
     def _finding(

@@ -8,6 +8,7 @@ although no step is wrong.
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import StrEnum
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.layer_names import BACKEND
 from tcdebug.minifier.cases.outcome import Kind
 from tcdebug.minifier.cases.source import load
+from tcdebug.minifier.judging.compare import CLEAR
 from tcdebug.minifier.judging.reference.widened_dtypes import in_float64, weights_in_float64
 from tcdebug.minifier.judging.replay import Results, compare, fresh_capture, run
 from tcdebug.minifier.targets.backends import EMBEDDED, Backend
@@ -26,24 +28,32 @@ TRACED = {EMBEDDED: ("passes", "lower", "fuse", "memory", "codegen")}
 """Backend -> what is off where its traced graphs run in plain torch. Otherwise the layer is."""
 
 
-def rounds_as_traced(backend: str, case: Case, actual: Results, filename: str) -> bool:
-    """Return whether the traced graphs of a case explain the rounding of its compiled results.
+class Trace(StrEnum):
+    """What the traced graphs of a case say about its results."""
 
-    They do if the results are right by what these graphs compute in plain torch, and if the graphs
-    compute in float64 what eager computes.
-    """
+    ROUNDS = "rounds"
+    """They explain the results: in plain torch they round as much, and in float64 not at all."""
+    WRONG = "wrong"
+    """They compute something else than eager in float64 too: a decomposition is wrong."""
+    UNKNOWN = "unknown"
+
+
+def judge_trace(backend: str, case: Case, actual: Results, filename: str) -> Trace:
+    """Compare the traced graphs of a case, in plain torch, with its results and with eager."""
     module = load(case, filename)
     traced = _traced(backend, module, partial(run, case=case, mark=True))
-    if compare(case, module, traced, actual).kind is not Kind.OK:
-        return False
+    explained = compare(case, module, traced, actual).kind is Kind.OK
     try:
         with weights_in_float64(module):
             wide = partial(run, case=case, dtype=torch.float64)
             exact = in_float64(module, wide)
             again = in_float64(module, lambda graph: _traced(backend, graph, wide))
     except Exception:  # an operator without a float64 kernel
-        return False
-    return compare(case, module, exact, again).kind is Kind.OK
+        return Trace.UNKNOWN
+    in_wide = compare(case, module, exact, again)
+    if in_wide.failed and in_wide.times >= CLEAR:
+        return Trace.WRONG
+    return Trace.ROUNDS if explained and in_wide.kind is Kind.OK else Trace.UNKNOWN
 
 
 def _traced(

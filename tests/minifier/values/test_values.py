@@ -27,7 +27,7 @@ from tcdebug.compiler.registry import REGISTRY
 from tcdebug.minifier.judging.compare import Difference
 from tcdebug.minifier.processes.fork import fork_past_handlers
 from tcdebug.minifier.values.findings import REPORT, ValuesReport
-from tcdebug.minifier.values.graph_check import ROUNDED
+from tcdebug.minifier.values.graph_check import DECOMPOSED, ROUNDED
 from tcdebug.minifier.values.inductor import parameter_roles
 from tcdebug.minifier.values.judgement import digest, judged
 from tcdebug.minifier.values.reference import Computed
@@ -59,8 +59,25 @@ def test_a_decomposition_that_rounds_more_than_eager_is_told_from_a_wrong_one(
     monkeypatch.setitem(REGISTRY.decompositions, torch.ops.aten.expm1.default, decomposed)
     report = observe(expm1, tmp_path, "tcdebug")
     assert report.found is None
-    assert bool(report.unexplained) is not is_rounding
+    wrong = [DECOMPOSED in text for text in report.unexplained]
+    assert wrong == ([] if is_rounding else [True])
     assert any("out of tolerance" in n and ROUNDED in n for n in report.notes) is is_rounding
+
+
+def nearly(graph: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+    return lambda *values: [(out * (1 + 2**-22)) for out in graph(*values)]
+
+
+@pytest.mark.parametrize(("oracle", "is_found"), [("bitwise", True), ("default", False)])
+def test_a_graph_of_another_backend_is_compared_by_the_oracle(
+    oracle: str, is_found: bool, tmp_path: Path
+) -> None:
+    def step(_: Any) -> None:
+        torch.compile(torch.sin, backend=nearly)(torch.ones(8))
+
+    report = observe(step, tmp_path, "eager", oracle=oracle)
+    assert (report.whole, report.found is not None) == (1, is_found)
+    assert report.found is None or report.found.kind == "graph"
 
 
 def attention(compiled: Callable[..., Any]) -> None:

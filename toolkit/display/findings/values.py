@@ -20,7 +20,6 @@ def show_values(report: ValuesReport) -> None:
         out.print(f"[good]{_nothing_wrong(report)}[/]")
     for text in report.unexplained:
         out.print(f"[bad]wrong[/]     {escape(text)}")
-        out.print("          no step explains it: rounding errors may have accumulated")
     if report.graphs:
         out.print(
             f"[dim]compared[/]  {report.values} values of {report.steps} steps in {report.calls} "
