@@ -11,10 +11,12 @@ from tcdebug.minifier.cases.layer_names import SCRIPT
 from tcdebug.minifier.cases.user_frames import last_exception
 from tcdebug.minifier.investigation.report import Report, ReportedFailure
 
-TOGETHER = (
-    'tcdebug bisect -c "import runpy; '
+IN_ONE_PROCESS = (
+    '-c "import runpy; '
     "[runpy.run_path(s, run_name='__main__') for s in ('makes.py', 'loads.py')]\""
 )
+"""The arguments with which a command runs two scripts."""
+TOGETHER = f"tcdebug bisect {IN_ONE_PROCESS}"
 """How two scripts are bisected in one process."""
 
 OF_A_COMPILE = ("torch._dynamo.exc.", "torch._inductor.exc.")

@@ -25,7 +25,7 @@ from tcdebug.minifier.targets.describe import describe
 from tcdebug.minifier.values.findings import BITWISE, WrongStep
 from tcdebug.minifier.values.judgement import digest
 from tcdebug.minifier.values.observation import Observation
-from tcdebug.minifier.values.traced_rounding import Trace, judge_trace
+from tcdebug.minifier.values.traced_rounding import TraceVerdict, judge_trace
 
 STEPWISE = (EMBEDDED, INDUCTOR)
 """Backends whose kernels are observed."""
@@ -90,10 +90,10 @@ class GraphChecks:
                     observation.found = stage
                     return
             trace = self._trace(suspect)
-            if trace is Trace.ROUNDS:
+            if trace is TraceVerdict.ROUNDS:
                 observation.notes.append(f"{suspect.described}. {ROUNDED}")
             elif suspect.backend in STEPWISE:
-                why = DECOMPOSED if trace is Trace.WRONG else UNEXPLAINED
+                why = DECOMPOSED if trace is TraceVerdict.WRONG else UNEXPLAINED
                 observation.unexplained.append(f"{suspect.described}. {why}")
             else:
                 reason = suspect.outcome.message
@@ -112,11 +112,11 @@ class GraphChecks:
             return None
         return self._finding("autograd", stage.stage, suspect, stage.what, list(stage.lines))
 
-    def _trace(self, suspect: _WrongCall) -> Trace:
+    def _trace(self, suspect: _WrongCall) -> TraceVerdict:
         observation = self.observation
         by_rounding = observation.oracle == Referee.DEFAULT and not observation.twice
         if suspect.results is None or not by_rounding:
-            return Trace.UNKNOWN
+            return TraceVerdict.UNKNOWN
         with torch.random.fork_rng():
             try:
                 return judge_trace(
@@ -124,7 +124,7 @@ class GraphChecks:
                 )
             except Exception as problem:
                 observation.notes.append(f"the traced graphs did not run: {problem}")
-                return Trace.UNKNOWN
+                return TraceVerdict.UNKNOWN
 
     @staticmethod
     def _finding(

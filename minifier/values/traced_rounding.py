@@ -28,7 +28,7 @@ TRACED = {EMBEDDED: ("passes", "lower", "fuse", "memory", "codegen")}
 """Backend -> what is off where its traced graphs run in plain torch. Otherwise the layer is."""
 
 
-class Trace(StrEnum):
+class TraceVerdict(StrEnum):
     """What the traced graphs of a case say about its results."""
 
     ROUNDS = "rounds"
@@ -38,7 +38,7 @@ class Trace(StrEnum):
     UNKNOWN = "unknown"
 
 
-def judge_trace(backend: str, case: Case, actual: Results, filename: str) -> Trace:
+def judge_trace(backend: str, case: Case, actual: Results, filename: str) -> TraceVerdict:
     """Compare the traced graphs of a case, in plain torch, with its results and with eager."""
     module = load(case, filename)
     traced = _traced(backend, module, partial(run, case=case, mark=True))
@@ -49,11 +49,11 @@ def judge_trace(backend: str, case: Case, actual: Results, filename: str) -> Tra
             exact = in_float64(module, wide)
             again = in_float64(module, lambda graph: _traced(backend, graph, wide))
     except Exception:  # an operator without a float64 kernel
-        return Trace.UNKNOWN
+        return TraceVerdict.UNKNOWN
     in_wide = compare(case, module, exact, again)
     if in_wide.failed and in_wide.times >= CLEAR:
-        return Trace.WRONG
-    return Trace.ROUNDS if explained and in_wide.kind is Kind.OK else Trace.UNKNOWN
+        return TraceVerdict.WRONG
+    return TraceVerdict.ROUNDS if explained and in_wide.kind is Kind.OK else TraceVerdict.UNKNOWN
 
 
 def _traced(

@@ -17,6 +17,7 @@ from tcdebug.display.findings.guards import show_missing_guards
 from tcdebug.display.profile import show_profile
 from tcdebug.display.report import announce_repros
 from tcdebug.minifier.capture.watching.running import left_running
+from tcdebug.minifier.investigation.eager_report import IN_ONE_PROCESS
 from tcdebug.minifier.processes.job import (
     NO_BACKEND,
     SCRIPT_FAILED,
@@ -38,7 +39,7 @@ COMPILES_NOTHING = "check that it calls torch.compile or inductor, and calls the
 LOADED = re.compile(r"aoti_load|\baot_load\b")
 OF_ANOTHER_RUN = (
     "a package of AOTInductor is observed where it is made: run the script that makes it and the "
-    "one that loads it in one process, as in docs/bisecting.md"
+    f"one that loads it in one process, with {IN_ONE_PROCESS}"
 )
 CHECK_FAILED = 1
 INTERRUPTED = 130
