@@ -217,12 +217,18 @@ def parameter_roles(text: str) -> list[str]:
 
 
 def _if_written(role: str, declaration: str, body: str) -> str:
-    """Return r for a parameter that a kernel may update in place but only reads."""
+    """Return r for a parameter that a kernel may update in place but only reads.
+
+    Inductor plans such an update before it finds that the new value is needed only in the kernel.
+    """
     found = IN_OUT.search(declaration)
     if role != "rw" or found is None:
         return role
-    uses = len(re.findall(rf"\b{found[0]}\b", body))
-    reads = len(re.findall(rf"(?:loadu\(|tl\.load\(|= ){found[0]}\b(?! *;)", body))
+    alias = re.compile(rf"auto (\w+) = {found[0]};")
+    rest, names = alias.sub("", body), "|".join([found[0], *alias.findall(body)])
+    uses = len(re.findall(rf"\b(?:{names})\b", rest))
+    loads = rf"(?:loadu\(|tl\.load\(|= )(?:{names})\b(?! *;)|\((?:{names})\["
+    reads = len(re.findall(loads, rest))
     return "r" if uses == reads else role
 
 
