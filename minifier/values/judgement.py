@@ -14,7 +14,7 @@ from tcdebug.minifier.judging.compare import (
     unexpected_nonfinite,
 )
 from tcdebug.minifier.values.findings import BITWISE
-from tcdebug.minifier.values.reference import Computed, Unjudged
+from tcdebug.minifier.values.reference import Computed, Unjudged, operator_name
 
 MANY = 64
 """The least number of elements over which errors are averaged."""
@@ -27,6 +27,8 @@ RARE = 200
 """At most one element in RARE of eager may be beyond one rounding."""
 OFTEN = 50
 """More than one element in OFTEN of a wrong value is beyond one rounding."""
+COMPOSED = frozenset(("glu", "addcmul", "addcdiv"))
+"""Operators that inductor lowers to several, which round between them. Eager rounds once."""
 TIES = 10_000
 """Of this many elements behind a comparison, one may fall on the other side of a tie."""
 
@@ -53,19 +55,25 @@ def judged(actual: torch.Tensor, computed: Computed, oracle: str, where: str) ->
     if found is not None and computed.jumps and exact is not None:
         return None if _only_ties(actual, eager, exact) else found
     if found is None and oracle == "default" and exact is not None and not computed.jumps:
-        return _too_rough(actual, eager, exact, where)
+        again = not any(operator_name(node.target) in COMPOSED for node in computed.nodes)
+        return _too_rough(actual, eager, exact, where, again=again)
     return found
 
 
 def _too_rough(
-    actual: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor, where: str
+    actual: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor, where: str, *, again: bool
 ) -> Difference | None:
-    """Find a value of a half type that is in tolerance, but has more rounding than eager."""
+    """Find a value of a half type that is in tolerance, but has more rounding than eager.
+
+    `again` says whether a second rounding counts.
+    """
     if actual.dtype not in HALF or actual.numel() < MANY:
         return None
     if not all(bool(torch.isfinite(v).all()) for v in (actual, eager, exact)):
         return None
-    return _rougher(actual, eager, exact, where) or _rounded_again(actual, eager, exact, where)
+    if (found := _rougher(actual, eager, exact, where)) is not None or not again:
+        return found
+    return _rounded_again(actual, eager, exact, where)
 
 
 def _rougher(

@@ -209,6 +209,22 @@ def test_a_second_rounding_is_found_where_eager_rounds_once(
     assert judged(twice, rough, "default", "x") is None  # eager rounds twice too
 
 
+def test_a_second_rounding_inside_an_operator_that_inductor_composes_is_no_fault() -> None:
+    torch.manual_seed(0)
+    x, y = (torch.randn(64, 64, dtype=torch.float64).to(torch.bfloat16) for _ in range(2))
+    exact = x.double() * y.double().sigmoid()
+    once = (x.float() * y.float().sigmoid()).to(torch.bfloat16)
+    twice = x * y.sigmoid()
+    graph = torch.fx.Graph()
+    for target, is_wrong in (
+        (torch.ops.aten.glu.default, False),
+        (torch.ops.aten.mul.Tensor, True),
+    ):
+        nodes = (graph.call_function(target, ()),)
+        found = judged(twice, Computed(once, exact, jumps=False, nodes=nodes), "default", "x")
+        assert (found is not None) is is_wrong
+
+
 def test_the_result_of_a_cancellation_is_not_rounded_again() -> None:
     torch.manual_seed(0)
     x = torch.randn(64, 512)
