@@ -3,27 +3,32 @@
 The search replaces everything after AOTAutograd by torch's backend `aot_eager`. All decisions are
 then AOTAutograd's, and a run takes only as long as a trace. Finally, the backend that failed runs
 with the units found switched off, and must pass.
+
+If it fails with all units off, autograd records the operators of forward in place of AOTAutograd's
+backward. A pass says that the fault is in what AOTAutograd makes for gradients. For a wrong value
+the first stage whose values differ says more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
+from tcdebug.compiler.gate.gate import Decision
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.bisect import Fault, Verdict
-from tcdebug.minifier.cases.layer_names import DECOMPOSITIONS
+from tcdebug.minifier.bisection.certainty import CONFIRMING_RUNS, Repeatable
+from tcdebug.minifier.cases.layer_names import AUTOGRAD_BACKWARD, DECOMPOSITIONS
 from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.search.repeats import passes_needed
 
 ALONE = "AOTAutograd alone"
 """The purpose of a run with AOTAutograd and nothing after it."""
-
-
-class Askable(Protocol):
-    """A candidate whose outcome can be asked for."""
-
-    def ask(self, toggles: Toggles, purpose: str) -> Outcome: ...
+ONE_NODE = (
+    "it passes if autograd records the operators of the traced graph: what AOTAutograd makes for "
+    "gradients is at fault, which is one node of autograd, with a backward of its own"
+)
+"""A note on a failure that goes away with AUTOGRAD_BACKWARD off."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +40,11 @@ class AutogradFinding:
 
 
 def find_autograd_units(
-    asked: Askable,
+    asked: Repeatable,
     base: Toggles,
     failure: Outcome,
     bisected: Callable[[Outcome, Toggles], Verdict],
+    confidence: float,
 ) -> AutogradFinding:
     """Bisect the decisions of AOTAutograd, given that it is the layer at fault.
 
@@ -51,6 +57,9 @@ def find_autograd_units(
         return AutogradFinding()
     verdict = bisected(alone, toggles)
     if verdict.core:
+        if _is_in_backward(asked, base, alone, confidence):
+            decision = Decision(AUTOGRAD_BACKWARD, AUTOGRAD_BACKWARD, "", 0, True)
+            return AutogradFinding((Fault(failure, (decision,), whole_unit=True),), (ONE_NODE,))
         return AutogradFinding(notes=("no unit of AOTAutograd is at fault",))
     if not verdict.confirmed:
         return AutogradFinding(notes=("no unit of AOTAutograd was confirmed to be at fault",))
@@ -61,3 +70,21 @@ def find_autograd_units(
         return AutogradFinding(notes=(note,))
     faults = tuple(replace(f, failure=failure, whole_unit=True) for f in verdict.faults)
     return AutogradFinding(faults)
+
+
+def _is_in_backward(asked: Repeatable, base: Toggles, alone: Outcome, confidence: float) -> bool:
+    """Return whether it passes without AOTAutograd's backward, alone and with the backend."""
+    if alone.kind is Kind.WRONG:
+        return False
+    toggles = base.without(off=[DECOMPOSITIONS])
+    passes = passes_needed(asked.rate(toggles, alone, CONFIRMING_RUNS), 2, confidence)
+    if passes is None:
+        return False
+    asked.require_passes(passes)
+    return all(
+        asked.ask(without, purpose).kind is Kind.OK
+        for without, purpose in (
+            (toggles.without(off=[AUTOGRAD_BACKWARD]), f"{ALONE}, without its backward"),
+            (base.without(off=[AUTOGRAD_BACKWARD]), "without AOTAutograd's backward"),
+        )
+    )

@@ -277,7 +277,9 @@ class Investigation(Generic[CandidateType]):
         searched_for = self.oracle.failure
         oracle.require_passes(1)  # the search itself decides what to repeat
         try:
-            found = find_autograd_units(oracle, branch.base, failure, bisected)
+            found = find_autograd_units(
+                oracle, branch.base, failure, bisected, self.wanted_confidence
+            )
         finally:
             self.oracle.failure = searched_for
         self.findings.notes += found.notes

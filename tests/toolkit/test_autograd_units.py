@@ -65,3 +65,30 @@ def test_the_first_stage_whose_values_differ_is_named_where_no_unit_is_at_fault(
     assert [c["unit"] for c in fault["culprits"]] == ["layer.autograd"]
     stages = fault["stages"]
     assert (stages["stage"], stages["last_equal"]) == ("autograd.runtime", "autograd.partition")
+
+
+SECOND_DERIVATIVE = """
+import torch
+
+@torch.compile
+def f(x):
+    return x.sigmoid()
+
+x = torch.ones(2, requires_grad=True)
+first, = torch.autograd.grad(f(x).sum(), x, create_graph=True)
+torch.autograd.grad(first.sum(), x)
+"""
+
+
+@pytest.mark.slow
+def test_backward_of_aotautograd_is_named_where_a_script_needs_what_eager_records(
+    tcdebug: Command, python: Command, script: Script
+) -> None:
+    done = tcdebug("bisect", "--script-seconds", "0", "--json", script(SECOND_DERIVATIVE))
+    assert done.status == 0
+    (fault,) = done.json["faults"]
+    assert [c["unit"] for c in fault["culprits"]] == ["autograd.backward"]
+    assert (done.json["layer"], fault["confirmed"]) == ("layer.autograd", True)
+    assert fault["passes"] == "python repro.py --off=autograd.backward"
+    assert python(fault["repro"]).status == 1
+    assert python(fault["repro"], "--off=autograd.backward").status == 0

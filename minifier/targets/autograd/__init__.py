@@ -17,7 +17,13 @@ from tcdebug.compiler.events.schema import DecisionTaken
 from tcdebug.compiler.gate.gate import Decision, Gate
 from tcdebug.compiler.gate.toggles import Toggles, belongs
 from tcdebug.compiler.patching import Patch
-from tcdebug.minifier.targets.autograd import aliases, decompositions, functionalization, tracing
+from tcdebug.minifier.targets.autograd import (
+    aliases,
+    backward,
+    decompositions,
+    functionalization,
+    tracing,
+)
 from tcdebug.minifier.targets.ladder import AUTOGRAD_FAMILY, autograd_asked, only_autograd
 
 __all__ = ["PATCHES", "switched"]
@@ -35,6 +41,7 @@ PATCHES: tuple[Patch, ...] = (
     *tracing.PATCHES,
     *functionalization.PATCHES,
     *aliases.PATCHES,
+    *backward.PATCHES,
 )
 """Every patch of AOTAutograd that makes a unit possible."""
 
@@ -60,6 +67,8 @@ def switched(toggles: Toggles, log: EventLog) -> Iterator[Gate]:
         if autograd_asked(toggles):
             for seam in SEAMS:
                 stack.enter_context(seam(gate, log))
+        if backward.backward_off(toggles):
+            stack.enter_context(backward.recorded(log))
         yield gate
 
 

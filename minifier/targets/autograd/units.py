@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tcdebug.minifier.cases.layer_names import AUTOGRAD_BACKWARD
 from tcdebug.minifier.targets.autograd.aliases import BASE, OUTPUT
 from tcdebug.minifier.targets.autograd.decompositions import UNIT as DECOMPOSITION
 from tcdebug.minifier.targets.autograd.functionalization import UNIT as FUNCTIONALIZATION
@@ -17,5 +18,6 @@ AUTOGRAD_UNITS: Mapping[str, str] = {
     FUNCTIONALIZATION: f"{FUNCTIONALIZATION}.OPERATOR: functionalise an update by its own kernel",
     BASE: "recreate inputs that share memory from one base by the views that autograd recorded",
     OUTPUT: "recreate an output that is a view by the view operators that the trace recorded",
+    AUTOGRAD_BACKWARD: "make a graph one node of autograd; off: autograd records its operators",
 }
 """Unit -> what it does, in the order of the pipeline."""

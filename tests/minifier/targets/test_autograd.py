@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -235,3 +236,107 @@ def test_everything_replaced_is_restored() -> None:
     before = [dict(operator.py_kernels) for operator in operators]
     compiled(doubled, pixels, ALONE, "all")
     assert [dict(operator.py_kernels) for operator in operators] == before
+
+
+def second_derivative(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    (first,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    return torch.autograd.grad(first.sum(), x)[0]
+
+
+def between_results(results: tuple[torch.Tensor, ...], x: torch.Tensor) -> torch.Tensor:
+    middle, end = results
+    return torch.autograd.grad(end.sum(), middle)[0]
+
+
+def through_a_hook(results: tuple[torch.Tensor, ...], x: torch.Tensor) -> torch.Tensor:
+    middle, end = results
+    middle.register_hook(lambda gradient: gradient * 100)
+    return torch.autograd.grad(end.sum(), x)[0]
+
+
+def row_by_row(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    rows = torch.vmap(lambda v: torch.autograd.grad(y, x, v)[0])
+    return torch.as_tensor(rows(torch.eye(3)))
+
+
+def gradient(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return torch.autograd.grad(y.sum(), x)[0]
+
+
+def chained(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    middle = x.sin()
+    return middle, middle.exp() * x
+
+
+def written(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    y[1:].mul_(x[:2])
+    return y.view(3, 1).t().sigmoid()
+
+
+WITHOUT_A_NODE: list[tuple[Callable[..., Any], Callable[..., torch.Tensor], bool]] = [
+    (torch.sigmoid, second_derivative, False),
+    (written, second_derivative, False),
+    (chained, between_results, False),
+    (chained, through_a_hook, False),
+    (torch.sigmoid, row_by_row, False),
+    (lambda x: (x + 1).sin(), gradient, True),
+]
+"""A function, what is asked of its results, and whether the saved tensors are doubled."""
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "aot_eager_decomp_partition", "tcdebug"])
+@pytest.mark.parametrize("row", range(len(WITHOUT_A_NODE)))
+def test_autograd_records_a_graph_whose_backward_is_off_as_it_does_in_eager(
+    row: int, backend: str
+) -> None:
+    function, asked, hooked = WITHOUT_A_NODE[row]
+
+    def answer(*toggles: str, compile: bool = True) -> torch.Tensor | None:
+        x = torch.tensor([0.5, 1.0, 1.5], requires_grad=True)
+        hooks = torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t * 2)
+        with hooks if hooked else contextlib.nullcontext():
+            if compile:
+                results = compiled(function, lambda: (x,), *toggles, backend=backend)[0]
+            else:
+                results = function(x)
+            try:
+                return asked(results, x)
+            except (RuntimeError, TypeError):
+                return None
+
+    right = answer(compile=False)
+    assert right is not None
+    with_node, without = answer(), answer("autograd.backward")
+    assert with_node is None or not torch.allclose(with_node, right)
+    torch.testing.assert_close(without, right)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "tcdebug"])
+def test_without_backward_of_its_own_a_graph_updates_its_inputs_and_returns_views(
+    backend: str,
+) -> None:
+    def function(x: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        state.add_(x.detach())
+        y = x * state
+        return y, y[1:], y.detach(), state
+
+    def run(*toggles: str, compile: bool = True) -> tuple[Any, ...]:
+        x, state = torch.ones(3, requires_grad=True), torch.arange(3.0)
+        if compile:
+            results = compiled(function, lambda: (x, state), *toggles, backend=backend)[0]
+        else:
+            results = function(x, state)
+        (found,) = torch.autograd.grad(results[0].sum() + results[1].sum(), x)
+        return found, *(r.requires_grad for r in results), results[3] is state, state
+
+    assert str(run("autograd.backward")) == str(run(compile=False))
+
+
+def test_a_search_in_aotautograd_does_not_decide_its_backward() -> None:
+    x = torch.ones(3, requires_grad=True)
+    result, _, decisions = compiled(torch.sigmoid, lambda: (x,), ALONE, "all")
+    assert "autograd.backward" not in {d.unit for d in decisions}
+    assert type(result.grad_fn).__name__ == "CompiledFunctionBackward"
+    result = compiled(torch.sigmoid, lambda: (x,), "autograd")[0]
+    assert type(result.grad_fn).__name__ == "SigmoidBackward0"
