@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from tcdebug.minifier.cases.layer_names import (
     AOTINDUCTOR,
     AUTOGRAD,
+    AUTOGRAD_BACKWARD,
     BACKEND,
     CACHE,
     CACHES,
@@ -49,6 +50,10 @@ EVIDENCE = {
         "torch.compile returns the function or module itself"
     ),
     AUTOGRAD: "AOTAutograd: it fails with the backend aot_eager, and passes with eager",
+    AUTOGRAD_BACKWARD: (
+        "AOTAutograd fails without a backend too, in a different way; without its backward the "
+        "script passes, with AOTAutograd alone and as it is"
+    ),
     DECOMPOSITIONS: (
         "decompositions or the partition: it fails with aot_eager_decomp_partition, and passes "
         "with aot_eager"
@@ -101,6 +106,7 @@ RUNS = {
     WRAPPER: "in eager without torch.compile's wrapper",
     CUDAGRAPHS: "without CUDA graphs",
     PROGRAM_PASSES: "without its gated passes",
+    AUTOGRAD_BACKWARD: "without AOTAutograd's backward",
     PRECISION: "in eager with its graphs in float64",
     ROUNDING: "in eager with noise in what its graphs round",
     ROUNDING_CONTROLS[PRECISION]: "in eager with its graphs computed twice",
@@ -186,14 +192,26 @@ class LayerSearch:
             if DECOMPOSITIONS in passing:  # what replaces the backend fails in a way of its own
                 part = self.within_backend()
                 return part if part.layer != BACKEND else self._unsettled(passing)
-            return self._unsettled(passing)
+            return self._in_doubt(passing)
         layer = ORDER[ORDER.index(lowest) - 1]
         if layer not in passing:
-            below = [p for p in passing if ORDER.index(p) < ORDER.index(lowest)]
-            return self._unsettled(below)
+            return self._in_doubt([p for p in passing if ORDER.index(p) < ORDER.index(lowest)])
         if layer == AUTOGRAD:
             return self._with_guards(layer, lowest)
         return self._settled(layer)
+
+    def _in_doubt(self, passing: list[str]) -> ScriptLayer:
+        """Decide where the backends between those that pass and the failing one fail differently.
+
+        AOTAutograd alone is one of them. Its backward is at fault if the script passes without it.
+        """
+        alone = self.runs[(DECOMPOSITIONS,)]
+        if passing and passing[-1] == AUTOGRAD and alone.failed:
+            self._run((AUTOGRAD_BACKWARD,), (DECOMPOSITIONS, AUTOGRAD_BACKWARD))
+            alike = self._passes(DECOMPOSITIONS, AUTOGRAD_BACKWARD)
+            if alike and self._passes(AUTOGRAD_BACKWARD):
+                return self._settled(AUTOGRAD_BACKWARD)
+        return self._unsettled(passing)
 
     def rejects_rounding(self) -> str:
         """Return how correctly rounded results fail in the same way; empty if they pass.

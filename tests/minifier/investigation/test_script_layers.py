@@ -31,6 +31,7 @@ BARE = ("layer.dynamo.wrapper",)
 ANEW, BACKEND_ANEW = ("layer.dynamo.guards",), ("layer.backend.guards",)
 CUDAGRAPHS = ("cudagraphs",)
 AOT_ANEW = ("layer.autograd.guards",)
+BACKWARD = ("autograd.backward",)
 
 ENDLESS_PASS = """
 import time
@@ -273,8 +274,9 @@ def test_no_question_is_asked_twice() -> None:
 @pytest.mark.parametrize(
     ("runs", "layer"),
     [
-        ({AOT: OTHER, DECOMPOSED: FAILS}, "layer.autograd"),
-        ({AOT: OTHER, DECOMPOSED: OTHER}, "layer.autograd"),
+        ({AOT: OTHER, DECOMPOSED: FAILS, BACKWARD: OTHER}, "layer.autograd"),
+        ({AOT: OTHER, DECOMPOSED: OTHER, BACKWARD: FAILS}, "layer.autograd"),
+        ({AOT: OTHER, DECOMPOSED: OTHER, (*AOT, *BACKWARD): OTHER}, "layer.autograd"),
         ({DYNAMO: OTHER, AOT: FAILS, DECOMPOSED: FAILS}, "layer.dynamo"),
         ({EAGER: OTHER, DYNAMO: OTHER, AOT: FAILS, DECOMPOSED: FAILS}, ""),
         ({EAGER: OTHER, DYNAMO: OTHER, AOT: OTHER, DECOMPOSED: HANGS}, ""),
@@ -284,6 +286,16 @@ def test_a_different_failure_in_between_settles_nothing(runs: Runs, layer: str) 
     finding, _ = found(runs)
     assert (finding.layer, finding.settled) == (layer, False)
     assert any("it fails differently" in note for note in finding.notes)
+
+
+@pytest.mark.parametrize("decomposed", [FAILS, OTHER])
+def test_backward_is_at_fault_if_aotautograd_alone_fails_differently_and_passes_without_it(
+    decomposed: Outcome,
+) -> None:
+    finding, _ = found({AOT: OTHER, DECOMPOSED: decomposed})
+    assert (finding.layer, finding.settled) == ("autograd.backward", True)
+    assert "it fails differently with the backend aot_eager: KeyError: 3" in finding.notes
+    assert BACKWARD not in found({AOT: FAILS, DECOMPOSED: OTHER})[1]
 
 
 @pytest.mark.parametrize(
