@@ -44,6 +44,8 @@ class Branch(Generic[CandidateType]):
     """Faults that cause the same failure in the same candidate."""
     is_layer: bool = False
     """Whether a whole layer of torch is at fault rather than a unit."""
+    within: tuple[str, ...] = ()
+    """The unit of the layer that decides where only what the failure needs is on besides."""
     misregistered: list[str] = field(default_factory=list)
     """Errors in the registration of the user's custom operators."""
     enabled: Enabled | None = None

@@ -147,7 +147,7 @@ def _fault(branch: Branch[CandidateType], subject: Subject[CandidateType]) -> re
     only = [f"--only={unit}" for unit in branch.only]
     off = [f"--off={unit}" for unit in branch.off]
     units = _culprits(branch)
-    enabled = branch.enabled if units else None
+    enabled = branch.enabled if units and not branch.within else None
     return report.ReportedFault(
         failure=_failure(branch.failure),
         culprits=units,
@@ -156,6 +156,7 @@ def _fault(branch: Branch[CandidateType], subject: Subject[CandidateType]) -> re
         partners=list(enabled.partners) if enabled else [],
         either=[list(group) for group in enabled.either] if enabled else [],
         requires=list(enabled.requires) if enabled else [],
+        within=list(branch.within) if units else [],
         confirmed=branch.confirmed,
         repro=str(branch.repro) if branch.repro else None,
         short=str(branch.short) if branch.short else None,

@@ -356,9 +356,11 @@ class Investigation(Generic[CandidateType]):
             return
         findings.branches = [branch]
         findings.confirmed = not findings.layer.in_doubt
-        if suspected.off:
+        if suspected.off and (deciding := self._decides_alone(suspected)):
+            branch.within, branch.enabled = tuple(suspected.off), suspected.enabled
+            findings.notes += deciding
+        elif suspected.off:
             findings.notes.append(f"{SUSPECTED}{', '.join(suspected.off)}")
-            findings.notes += self._decides_alone(suspected)
 
     def _decides_alone(self, suspected: Branch[CandidateType]) -> list[str]:
         """Return a note if a suspect decides where only what the failure needs is on besides."""

@@ -73,6 +73,9 @@ class ReportedFault(msgspec.Struct, frozen=True):
     several substitutes: it passes only with the whole group off. Without any of `requires`, the
     decision is not taken, or the graph fails in a different way.
 
+    `within` is the unit of a layer at fault that decides where all other units are off, except
+    those that the failure needs. With the others on, it fails in a different way without this unit.
+
     `misregistered` lists errors in the registration of the user's custom operators that remain in
     the repro. If it is not empty, there are no culprits.
 
@@ -90,6 +93,7 @@ class ReportedFault(msgspec.Struct, frozen=True):
     partners: list[str] = []
     either: list[list[str]] = []
     requires: list[str] = []
+    within: list[str] = []
     confirmed: bool = False
     repro: str | None = None
     short: str | None = None
@@ -140,9 +144,10 @@ def suspicion(report: Report) -> list[str]:
 
 
 def suspected_units(report: Report) -> list[str]:
-    """Return the units of which a note of a report says that they are not confirmed."""
+    """Return the units that decide within a layer, or that a note says are not confirmed."""
     names = [n.removeprefix(SUSPECTED) for n in report.notes if n.startswith(SUSPECTED)]
-    return [unit for name in names for unit in name.split(", ")]
+    within = [unit for fault in report.faults for unit in fault.within]
+    return [*within, *(unit for name in names for unit in name.split(", "))]
 
 
 class Report(msgspec.Struct, frozen=True):

@@ -178,6 +178,8 @@ def _minimised(found: Report, fault: ReportedFault) -> Iterator[str]:
             yield f"`{culprit.unit}` at `{culprit.subject}` is suspected, but not confirmed."
     if found.layer:
         yield f"The layer at fault is `{found.layer}`."
+    for unit in fault.within:
+        yield f"Within it, `{unit}` decides if nothing else is on that the failure does not need."
 
 
 def _ablation(found: Report, fault: ReportedFault, records: Sequence[Record]) -> Iterator[str]:
@@ -194,8 +196,8 @@ def _ablation(found: Report, fault: ReportedFault, records: Sequence[Record]) ->
     if found.confirmed:
         rows[f"off: {', '.join(sorted(units))}"] = Kind.OK.value
     if fault.only_fails:
-        either = [group[0] for group in fault.either]
-        on = ", ".join(f"`{unit}`" for unit in [*sorted(units), *fault.requires, *either])
+        options = (word for word in fault.only_fails.split() if word.startswith("--only="))
+        on = ", ".join(f"`{option.removeprefix('--only=')}`" for option in options)
         rows[f"everything off except {on}"] = fault.failure.kind
     rows |= {f'backend="{rung.backend}"': rung.outcome for rung in found.ladder}
     yield from ("", "| ablation | |", "|---|---|")

@@ -44,6 +44,7 @@ def _fault(fault: ReportedFault) -> Result:
         identity=fault.failure.signature,
         details=(
             (named, ", ".join([*fault.misregistered, *(c.unit for c in fault.culprits)])),
+            ("within it, decides", ", ".join(fault.within)),
             ("passes only with all off", ", ".join(fault.alternatives)),
             ("only if on", ", ".join([*fault.partners, *map(" or ".join, fault.either)])),
             ("stage", fault.stages.stage if fault.stages else ""),

@@ -19,7 +19,7 @@ from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.branch import Branch
 from tcdebug.minifier.investigation.findings import FailureFindings, FailureFound
 from tcdebug.minifier.investigation.investigate import Investigation
-from tcdebug.minifier.investigation.report import suspicion
+from tcdebug.minifier.investigation.report import suspected_units, suspicion
 from tcdebug.minifier.oracles.budget import Budget, BudgetUsed, Spending
 from tcdebug.minifier.oracles.candidate_oracle import CandidateOracle
 from tcdebug.minifier.oracles.oracle import Oracle
@@ -248,7 +248,9 @@ def test_the_layer_of_a_unit_without_which_it_fails_in_a_different_way_is_named(
     ]
 
 
-def test_a_suspect_that_decides_with_all_other_units_off_is_noted(tmp_path: Path) -> None:
+def test_a_unit_that_decides_with_all_other_units_off_is_named_within_its_layer(
+    tmp_path: Path,
+) -> None:
     log = EventLog(tmp_path)
     subject = GraphSubject(Backend("inductor", "inductor", run_dir=str(tmp_path)), log)
     oracle = oracle_of(DecidedAlone, subject, log)
@@ -260,10 +262,13 @@ def test_a_suspect_that_decides_with_all_other_units_off_is_noted(tmp_path: Path
     findings = FailureFindings(found, Toggles(), [suspected])
     Investigation(findings, subject, oracle, log)._find_layer_instead()
     assert [b.off for b in findings.branches] == [["layer.backend"]]
-    assert findings.notes[-2:] == [
-        "suspected, but not confirmed: lower.a",
-        "with all other units off, it fails with lower.a on and passes with lower.a off",
-    ]
+    notes = findings.notes
+    assert notes[-1] == (
+        "with all other units off, it fails with lower.a on and passes with lower.a off"
+    )
+    assert not any("suspected" in note for note in notes)
+    report = findings.as_report("confirmed", subject, oracle, tmp_path)
+    assert (report.faults[0].within, suspected_units(report)) == (["lower.a"], ["lower.a"])
 
 
 def test_a_unit_that_is_named_again_ends_the_search_for_further_faults(tmp_path: Path) -> None:
