@@ -17,6 +17,7 @@ from tcdebug.minifier.bisection.layers import LayerFinding
 from tcdebug.minifier.cases.layer_names import (
     AOTINDUCTOR,
     AUTOGRAD,
+    AUTOGRAD_BACKWARD,
     BACKEND,
     CACHE,
     DECOMPOSITIONS,
@@ -247,7 +248,8 @@ class ScriptFailure:
         status = "confirmed" if confirmed else "budget" if late else "unconfirmed"
         return Report(
             status, shown, culprits=named, faults=[fault],
-            layer=self.finding.layer, ladder=self.ladder, confirmed=confirmed, repro=str(path),
+            layer=_whole_layer(self.finding.layer), ladder=self.ladder, confirmed=confirmed,
+            repro=str(path),
             confidence=confidence(Rate(1, 1), 2), reruns=self.runs.runs, run_dir=str(folder),
             notes=notes,
         )  # fmt: skip
@@ -341,6 +343,11 @@ def _run_both_ways(
         failing = pool.submit(verify, path, (), seconds)
         passing = pool.submit(verify, path, off, seconds) if off else None
         yield lambda: (failing.result(), passing.result() if passing else None)
+
+
+def _whole_layer(layer: str) -> str:
+    """Return the layer that something belongs to which can be switched off like a layer."""
+    return AUTOGRAD if layer == AUTOGRAD_BACKWARD else layer
 
 
 def _first_line(outcome: Outcome) -> str:

@@ -91,7 +91,7 @@ def test_backward_of_aotautograd_is_named_where_a_script_needs_what_eager_record
     assert done.status == 0
     (fault,) = done.json["faults"]
     assert [c["unit"] for c in fault["culprits"]] == ["autograd.backward"]
-    assert fault["confirmed"]
+    assert (done.json["layer"], fault["confirmed"]) == ("layer.autograd", True)
     assert fault["passes"] == "python repro.py --off=autograd.backward"
     assert python(fault["repro"]).status == 1
     assert python(fault["repro"], "--off=autograd.backward").status == 0
