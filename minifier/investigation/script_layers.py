@@ -161,6 +161,8 @@ class LayerSearch:
     """Returns whether the script raises at the same place in eager and as it is."""
     may_count: Callable[[], bool] = lambda: False
     """Returns whether the script may fail in eager only because nothing is compiled there."""
+    ended_alike: Callable[[Off], bool] = lambda off: False
+    """Returns whether the script raises at the same statement without layers and as it is."""
 
     def find(self) -> ScriptLayer:
         """Ask the cheapest questions first. None of them runs the script's own backend.
@@ -203,10 +205,12 @@ class LayerSearch:
     def _in_doubt(self, passing: list[str]) -> ScriptLayer:
         """Decide where the backends between those that pass and the failing one fail differently.
 
-        AOTAutograd alone is one of them. Its backward is at fault if the script passes without it.
+        AOTAutograd alone is one of them. Its backward is at fault if the script raises at the same
+        statement with it, and passes without it.
         """
-        alone = self.runs[(DECOMPOSITIONS,)]
-        if passing and passing[-1] == AUTOGRAD and alone.failed:
+        alone = (DECOMPOSITIONS,)
+        raised = self.failure.kind is self.runs[alone].kind is Kind.EXCEPTION
+        if passing[-1:] == [AUTOGRAD] and raised and self.ended_alike(alone):
             self._run((AUTOGRAD_BACKWARD,), (DECOMPOSITIONS, AUTOGRAD_BACKWARD))
             alike = self._passes(DECOMPOSITIONS, AUTOGRAD_BACKWARD)
             if alike and self._passes(AUTOGRAD_BACKWARD):

@@ -37,7 +37,7 @@ from tcdebug.minifier.processes.job import (
 )
 from tcdebug.minifier.processes.process import Child, Ended, Limits, wait
 from tcdebug.minifier.processes.warm.sessions import WarmSessions
-from tcdebug.minifier.subjects.own_errors import may_count_compiles, raised_alike
+from tcdebug.minifier.subjects.own_errors import ended_alike, may_count_compiles, raised_alike
 from tcdebug.minifier.subjects.script import LONGER, outcome_of
 
 POLL = 0.05
@@ -158,6 +158,10 @@ class ScriptRuns:
         """Return whether the script raises at the same place in eager and as it is."""
         eager, own = (self.logs[off].read_text(errors="replace") for off in ((DYNAMO,), ()))
         return raised_alike(eager, own)
+
+    def ended_alike(self, off: Off) -> bool:
+        """Return whether the script raises at the same statement without layers and as it is."""
+        return ended_alike(*(self.logs[run].read_text(errors="replace") for run in (off, ())))
 
     def may_count_compiles(self) -> bool:
         """Return whether the script may fail in eager only because nothing is compiled there."""

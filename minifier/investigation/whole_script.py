@@ -164,6 +164,7 @@ def judge_script(
         bool(endless),
         runs.raised_alike,
         runs.may_count_compiles,
+        runs.ended_alike,
     )
     try:
         failed = ScriptFailure(job, failure, search.find(), runs, search)

@@ -65,6 +65,14 @@ def raised_alike(eager: str, compiled: str) -> bool:
     return not _raises(inside[-1]) or _message(eager) in last_exception(compiled)
 
 
+def ended_alike(one: str, other: str) -> bool:
+    """Return whether two runs of a script, given by their outputs, raise at the same statement."""
+    here, there = (
+        [frame.place for frame in _frames(text) if _is_of_program(frame)] for text in (one, other)
+    )
+    return bool(here) and here == there
+
+
 def may_count_compiles(eager: str, source: str) -> bool:
     """Return whether a script may fail in eager only because nothing is compiled there.
 
@@ -124,7 +132,12 @@ def _within(stack: list[TracebackFrame], file: str) -> list[TracebackFrame]:
 
 def _is_users(frame: TracebackFrame) -> bool:
     """Return whether a frame is in a function of the program, not in torch or generated code."""
-    if frame.function == "<module>" or GENERATED.search(PurePath(frame.file).name):
+    return frame.function != "<module>" and _is_of_program(frame)
+
+
+def _is_of_program(frame: TracebackFrame) -> bool:
+    """Return whether a frame is in a file of the program."""
+    if GENERATED.search(PurePath(frame.file).name):
         return False
     return not frame.file.startswith(("<", *folders_of_torch()))
 

@@ -47,15 +47,20 @@ endless(torch.fx.Graph())
 Runs = Mapping[Off, Outcome]
 
 
-def found(runs: Runs, used: frozenset[str] = frozenset()) -> tuple[ScriptLayer, list[Off]]:
-    """Return the finding and the questions, if all runs pass except these."""
+def found(
+    runs: Runs, used: frozenset[str] = frozenset(), *, alike: bool = True
+) -> tuple[ScriptLayer, list[Off]]:
+    """Return the finding and the questions, if all runs pass except these.
+
+    `alike` says whether failing runs end at the same statement.
+    """
     asked: list[Off] = []
 
     def ask(questions: tuple[Off, ...]) -> Runs:
         asked.extend(questions)
         return {off: runs.get(off, PASSES) for off in questions}
 
-    search = LayerSearch(ask, FAILS, {(): FAILS}, lambda: used)
+    search = LayerSearch(ask, FAILS, {(): FAILS}, lambda: used, ended_alike=lambda off: alike)
     finding = search.find()
     if finding.settled and finding.layer == "layer.backend":
         finding = search.within_backend()
@@ -296,6 +301,9 @@ def test_backward_is_at_fault_if_aotautograd_alone_fails_differently_and_passes_
     assert (finding.layer, finding.settled) == ("autograd.backward", True)
     assert "it fails differently with the backend aot_eager: KeyError: 3" in finding.notes
     assert BACKWARD not in found({AOT: FAILS, DECOMPOSED: OTHER})[1]
+    assert not found({AOT: HANGS, DECOMPOSED: decomposed})[0].settled
+    elsewhere = found({AOT: OTHER, DECOMPOSED: decomposed}, alike=False)[0]
+    assert (elsewhere.layer, elsewhere.settled) == ("layer.autograd", False)
 
 
 @pytest.mark.parametrize(

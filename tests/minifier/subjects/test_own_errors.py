@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.capture.identity import compile_is_identity
-from tcdebug.minifier.subjects.own_errors import may_count_compiles, raised_alike
+from tcdebug.minifier.subjects.own_errors import ended_alike, may_count_compiles, raised_alike
 
 Program = Callable[[], Any]
 
@@ -214,3 +215,18 @@ def test_a_script_may_count_compiles_if_it_can_and_asserts_outside_compiled_func
     source: str, output: str, counts: bool
 ) -> None:
     assert may_count_compiles(output, source) == counts
+
+
+def test_two_runs_end_alike_if_the_program_is_at_the_same_statements_of_all_its_functions() -> None:
+    torch_frame = (
+        f'  File "{Path(torch.__file__).parent}/autograd/graph.py", line 7, in run\n    f()\n'
+    )
+
+    def output(*lines: int, inner: str = "", error: str = "KeyError: 1") -> str:
+        text = "".join(f'  File "s.py", line {n}, in step\n    g()\n' for n in lines)
+        return f"warning\nTraceback (most recent call last):\n{text}{inner}{error}\n"
+
+    assert ended_alike(output(9, 3), output(9, 3, inner=torch_frame, error="ValueError: 2"))
+    assert not ended_alike(output(9, 3), output(9, 4))
+    assert not ended_alike(output(8, 3), output(9, 3))
+    assert not ended_alike("it was killed", "it was killed")
