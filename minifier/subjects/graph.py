@@ -166,7 +166,8 @@ class GraphSubject:
             toggles = question.toggles
             judge = self._judge
             if kept is not None:
-                judge = keeper_of(self._candidates, self.folder, kept, toggles)
+                oracle = self.criteria.oracle
+                judge = keeper_of(self._candidates, self.folder, kept, toggles, oracle)
             outcome = judge(case, toggles, notify)
             if self.imports is not None:
                 self.imports.save()

@@ -49,9 +49,12 @@ def judge_of(wanted: Criteria, candidates: Candidates, folder: Path) -> Judge:
     return Replay(wanted, candidates, folder / "candidate.py")
 
 
-def keeper_of(candidates: Candidates, folder: Path, kept: Path, toggles: Toggles) -> Judge:
+def keeper_of(
+    candidates: Candidates, folder: Path, kept: Path, toggles: Toggles, oracle: str
+) -> Judge:
     """Return a judge that keeps the texts of the stages in `kept` and compares nothing.
 
+    With the oracle `validation`, a case may raise in eager, and passes if it raises compiled too.
     If AOTAutograd is the last layer that is on, it compares the values of its stages instead. If
     only the backend is off, it compares the fake kernels that a backend trusts with the results.
     """
@@ -60,7 +63,8 @@ def keeper_of(candidates: Candidates, folder: Path, kept: Path, toggles: Toggles
     if rung(toggles) == STAND_INS[BACKEND]:
         return FakeKernels(folder / "candidate.py")
     keeping = replace(candidates, target=candidates.target.keeping(kept))
-    return Replay(Criteria("crash"), keeping, folder / "candidate.py")
+    criteria = Criteria(oracle if oracle == VALIDATION else "crash")
+    return Replay(criteria, keeping, folder / "candidate.py")
 
 
 @dataclass(frozen=True)

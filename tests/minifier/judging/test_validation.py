@@ -13,9 +13,12 @@ from captured import captured
 from torch import fx
 
 from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import Case, CaseInput
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.judging.validation import judge_validation
+from tcdebug.minifier.repros.candidate import Candidates
+from tcdebug.minifier.subjects.judges import keeper_of
 
 ACCEPTED = "forward | accepted | NotImplementedError | <name> not implemented for <name>"
 
@@ -64,3 +67,13 @@ def test_another_exception_is_another_failure(tmp_path: Path) -> None:
     outcome = judged(backends.raises, flags(lambda x: torch.tanh(torch.ceil(x))), tmp_path)
     assert outcome.kind is Kind.EXCEPTION
     assert outcome.message.startswith("Planted: ")
+
+
+@pytest.mark.parametrize(("oracle", "passes"), [("validation", Kind.OK), ("default", Kind.INVALID)])
+def test_a_case_that_both_reject_keeps_its_stages_only_where_rejecting_is_judged(
+    oracle: str, passes: Kind, tmp_path: Path
+) -> None:
+    target = backends.target(backends.right)
+    candidates = Candidates(target, Ambient.current())
+    judge = keeper_of(candidates, tmp_path, tmp_path / "kept", Toggles(), oracle)
+    assert judge(flags(), Toggles(), lambda phase: None).kind is passes
