@@ -106,7 +106,13 @@ def _fault_rows(fault: ReportedFault) -> list[tuple[str, str]]:
     rows += [("culprit", escape(operator)) for operator in fault.misregistered]
     found = "culprit" if fault.confirmed else "suspect"
     rows += [(found, _culprit(culprit)) for culprit in fault.culprits]
-    rows += [("within", f"[unit]{unit}[/], which decides by itself") for unit in fault.within]
+    rows += [
+        (
+            "within",
+            f"[unit]{unit}[/]: it decides where nothing else is on but what the failure needs",
+        )
+        for unit in fault.within
+    ]
     if fault.alternatives:
         rows.append(("or", f"[unit]{', '.join(fault.alternatives)}[/]: passes only if all are off"))
     if fault.partners:

@@ -282,7 +282,7 @@ class GraphJudge:
             print("undecided: eager fails")
             return UNDECIDED
         if self.expected == {"kind": "ok"}:
-            print("it fails, but the graph passed when this script was written")
+            print("it fails, although this script expects the graph to pass")
             return FAILS
         if self._is_expected(found):
             print("it fails as expected")
