@@ -97,4 +97,5 @@ def of_point(node: FlatNode, place: int, made: set[str]) -> FlatNode:
 
 
 def point_name(name: str, place: int) -> str:
+    """Return the name of a point of a node."""
     return f"{name}_at{place}"

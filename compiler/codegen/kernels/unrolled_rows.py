@@ -67,7 +67,7 @@ def _unrolled(kernel: FlatKernel, places: Sequence[tuple[int, ...]]) -> Unrolled
             for number, place in enumerate(places)
         ]
         if node.reduces:
-            body = cast(folded(node.kind, [point.body for point in points]), node.dtype)
+            body = cast(_folded(node.kind, [point.body for point in points]), node.dtype)
             nodes.append(replace(node, kind="", body=body))
             names[node.name] = node.name
         else:
@@ -84,7 +84,7 @@ def _at(node: FlatNode, axes: Sequence[Axis], place: Sequence[int]) -> FlatNode:
     return node
 
 
-def folded(kind: str, values: Sequence[Expr]) -> Expr:
+def _folded(kind: str, values: Sequence[Expr]) -> Expr:
     """Return the reduction of a row as an expression of its elements, in their order."""
     if gives_place(kind):
         return _place_of_extreme(values, "gt" if kind == "argmax" else "lt")
