@@ -30,8 +30,8 @@ from tcdebug.minifier.values.traced_rounding import TraceVerdict, judge_trace
 STEPWISE = (EMBEDDED, INDUCTOR)
 """Backends whose kernels are observed."""
 ROUNDED = (
-    "The graph that AOTAutograd traced rounds so in plain torch too, and in float64 it computes "
-    "what eager does: its decompositions round more than eager"
+    "The graph that AOTAutograd traced gives the same results in plain torch, and those of eager "
+    "in float64: its decompositions round more often than eager"
 )
 DECOMPOSED = (
     "No step explains it: the graph that AOTAutograd traced is wrong in plain torch too. tcdebug "

@@ -1,4 +1,4 @@
-"""Tells the rounding of a traced graph from results that are wrong.
+"""Distinguishes the rounding of a traced graph from wrong results.
 
 A decomposition may round more often than the operator that it replaces, as those of norms do in
 bfloat16. The results of a graph are then further from eager than eager's own error explains,
@@ -32,9 +32,9 @@ class TraceVerdict(StrEnum):
     """What the traced graphs of a case say about its results."""
 
     ROUNDS = "rounds"
-    """They explain the results: in plain torch they round as much, and in float64 not at all."""
+    """They explain the results: they round as much, and agree with eager in float64."""
     WRONG = "wrong"
-    """They compute something else than eager in float64 too: a decomposition is wrong."""
+    """Their results differ from eager in float64 too: a decomposition is wrong."""
     UNKNOWN = "unknown"
 
 

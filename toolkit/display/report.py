@@ -109,7 +109,7 @@ def _fault_rows(fault: ReportedFault) -> list[tuple[str, str]]:
     rows += [
         (
             "within",
-            f"[unit]{unit}[/]: it decides where nothing else is on but what the failure needs",
+            f"[unit]{unit}[/]: it decides when only what the failure needs is on",
         )
         for unit in fault.within
     ]

@@ -179,7 +179,7 @@ def _minimised(found: Report, fault: ReportedFault) -> Iterator[str]:
     if found.layer:
         yield f"The layer at fault is `{found.layer}`."
     for unit in fault.within:
-        yield f"Within it, `{unit}` decides if nothing else is on that the failure does not need."
+        yield f"Within it, `{unit}` decides when only what the failure needs is on."
 
 
 def _ablation(found: Report, fault: ReportedFault, records: Sequence[Record]) -> Iterator[str]:
