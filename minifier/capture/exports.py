@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.export import ExportedProgram
@@ -153,6 +153,27 @@ class _Modules:
         return unflatten
 
 
+class PackageInterception(Protocol):
+    """Makes a replacement of each function that packages or loads programs, from the original."""
+
+    def packaging(self, original: Callable[..., Any]) -> Callable[..., Any]: ...
+    def compiling(self, original: Callable[..., Any]) -> Callable[..., Any]: ...
+    def packaging_parts(self, original: Callable[..., Any]) -> Callable[..., Any]: ...
+    def loading(self, original: Callable[..., Any]) -> Callable[..., Any]: ...
+
+
+@contextlib.contextmanager
+def packages_intercepted(by: PackageInterception, log: EventLog) -> Iterator[None]:
+    """Replace the functions that package or load programs with AOTInductor in this block."""
+    with contextlib.ExitStack() as patches:
+        patches.enter_context(patched(PACKAGE, by.packaging, log))
+        patches.enter_context(patched(AOT_COMPILE, by.compiling, log))
+        patched_when_imported(patches, PACKAGE_PARTS, by.packaging_parts, log)
+        for load in (LOAD, AOT_LOAD):
+            patched_when_imported(patches, load, by.loading, log)
+        yield
+
+
 @contextlib.contextmanager
 def packages_replaced(stand_in: StandIn, log: EventLog) -> Iterator[None]:
     """Run each program's `stand_in` in this block instead of the package that AOTInductor makes.
@@ -163,11 +184,7 @@ def packages_replaced(stand_in: StandIn, log: EventLog) -> Iterator[None]:
         patches.enter_context(aot_functions_replaced(log))
         packages = _Packages(stand_in, log, SavedCode(log))
         patches.callback(packages.saved.remove)
-        patches.enter_context(patched(PACKAGE, packages.packaging, log))
-        patches.enter_context(patched(AOT_COMPILE, packages.compiling, log))
-        patched_when_imported(patches, PACKAGE_PARTS, packages.packaging_parts, log)
-        for load in (LOAD, AOT_LOAD):
-            patched_when_imported(patches, load, packages.loading, log)
+        patches.enter_context(packages_intercepted(packages, log))
         yield
 
 
@@ -293,14 +310,10 @@ class _Packages:
 
     def loading(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Make the replacement of a function that loads compiled code from its first argument."""
-        signature = inspect.signature(original)
-        first = next(iter(signature.parameters))
+        named = named_by_call(original)
 
         def load(*args: Any, **options: Any) -> Any:
-            given = signature.bind(*args, **options)
-            given.apply_defaults()
-            name = given.arguments.get("model_name", "")
-            call = self.saved.find(given.arguments[first], name)
+            call = self.saved.find(*named(*args, **options))
             return original(*args, **options) if call is None else LoadedProgram(call)
 
         return load
@@ -351,6 +364,19 @@ def kept_for_files(saved: SavedCode, files: Any) -> Callable[..., Any] | None:
     paths = files if isinstance(files, list | tuple) else [files]
     found = (saved.kept(path) for path in paths if isinstance(path, str | os.PathLike))
     return next(filter(None, found), None)
+
+
+def named_by_call(load: Callable[..., Any]) -> Callable[..., tuple[Any, str]]:
+    """Return what finds the file and the program's name in the arguments of a loading function."""
+    signature = inspect.signature(load)
+    first = next(iter(signature.parameters))
+
+    def named(*args: Any, **options: Any) -> tuple[Any, str]:
+        given = signature.bind(*args, **options)
+        given.apply_defaults()
+        return given.arguments[first], given.arguments.get("model_name", "")
+
+    return named
 
 
 def models_of(aoti_files: Any) -> Mapping[str, Any]:

@@ -7,9 +7,9 @@ kernel becomes one without reductions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import product as combinations
 
 import torch
@@ -89,11 +89,7 @@ def _folded(kind: str, values: Sequence[Expr]) -> Expr:
     if gives_place(kind):
         return _place_of_extreme(values, "gt" if kind == "argmax" else "lt")
     combines = COMBINES_BOOLS if values[0].dtype == torch.bool else COMBINES
-    return reduce(_combining(combines[kind]), values)
-
-
-def _combining(name: str) -> Callable[[Expr, Expr], Expr]:
-    return lambda first, second: call(name, first, second)
+    return reduce(partial(call, combines[kind]), values)
 
 
 def _place_of_extreme(values: Sequence[Expr], better: str) -> Expr:

@@ -129,12 +129,7 @@ def _write(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> TritonK
     ordered = by_strides(kernel, buffers)
     if kernel.template is None and ordered != kernel:
         kernel = ordered if gate.allows("codegen.loop_order", kernel.subject) else kernel
-    flat = flatten(kernel, buffers, collapse=_collapses(kernel, gate))
-    call = describe(kernel, flat, buffers)
-    rows = unrolled_rows(flat) if kernel.template is None and runs_along_outer(flat) else None
-    if rows is not None and gate.allows("codegen.unroll", kernel.subject):
-        flat, call = rows.kernel, replace(call, points=rows.names)
-    tile = _tile(flat, kernel.subject, gate) if kernel.template is None else tile_of(kernel)
+    flat, call, tile = _divided(kernel, buffers, gate)
     storage = call.storage()
     signature = {storage[n]: f"*{SIGNATURES[buffers[n].dtype]}" for n in call.loads}
     signature |= {storage[n]: f"*{SIGNATURES[buffers[n].dtype]}" for n in call.stores}
@@ -154,8 +149,20 @@ def _write(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> TritonK
     )
 
 
-def _collapses(kernel: Kernel, gate: Gate) -> bool:
-    return kernel.template is None and gate.allows("codegen.collapse", kernel.subject)
+def _divided(
+    kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate
+) -> tuple[FlatKernel, KernelCall, Tile]:
+    """Return the loops of a kernel, its call, and the tile of a program."""
+    if kernel.template is not None:
+        flat = flatten(kernel, buffers, collapse=False)
+        return flat, describe(kernel, flat, buffers), tile_of(kernel)
+    collapse = gate.allows("codegen.collapse", kernel.subject)
+    flat = flatten(kernel, buffers, collapse=collapse)
+    call = describe(kernel, flat, buffers)
+    rows = unrolled_rows(flat) if runs_along_outer(flat) else None
+    if rows is not None and gate.allows("codegen.unroll", kernel.subject):
+        flat, call = rows.kernel, replace(call, points=rows.names)
+    return flat, call, _tile(flat, kernel.subject, gate)
 
 
 def _tile(flat: FlatKernel, subject: str, gate: Gate) -> Tile:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,23 +17,19 @@ from typing import Any
 import torch
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.patching import patched
 from tcdebug.minifier.capture.exports import (
-    AOT_COMPILE,
-    AOT_LOAD,
-    LOAD,
     ONLY_MODEL,
-    PACKAGE,
-    PACKAGE_PARTS,
     Unexported,
     copied_arguments,
     dynamic_dimensions,
     jit_settings,
     kept_for_files,
     models_of,
+    named_by_call,
+    packages_intercepted,
 )
 from tcdebug.minifier.capture.packages.packaged_program import PackagedProgram, program_of
-from tcdebug.minifier.capture.saved_code import SavedCode, patched_when_imported
+from tcdebug.minifier.capture.saved_code import SavedCode
 from tcdebug.minifier.cases.layer_names import AOTINDUCTOR_BACKEND
 from tcdebug.minifier.processes.callers import called_by_user
 from tcdebug.minifier.values.graph_check import CheckedGraph, GraphChecks
@@ -52,12 +47,7 @@ CONSTANTS = ("load_constants", "update_constant_buffer")
 def packages_observed(checks: GraphChecks, log: EventLog) -> Iterator[None]:
     """Observe the programs that a script packages in this block, when it calls the packages."""
     packages = _ObservedPrograms(checks, SavedCode(log))
-    with contextlib.ExitStack() as patches:
-        patches.enter_context(patched(PACKAGE, packages.packaging, log))
-        patches.enter_context(patched(AOT_COMPILE, packages.compiling, log))
-        patched_when_imported(patches, PACKAGE_PARTS, packages.packaging_parts, log)
-        for load in (LOAD, AOT_LOAD):
-            patched_when_imported(patches, load, packages.loading, log)
+    with packages_intercepted(packages, log):
         yield
 
 
@@ -108,15 +98,11 @@ class _ObservedPrograms:
 
     def loading(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Make the replacement of a function that loads compiled code from its first argument."""
-        signature = inspect.signature(original)
-        first = next(iter(signature.parameters))
+        named = named_by_call(original)
 
         def load(*args: Any, **options: Any) -> Any:
             loaded = original(*args, **options)
-            given = signature.bind(*args, **options)
-            given.apply_defaults()
-            name = given.arguments.get("model_name", "")
-            observed = self.saved.kept(given.arguments[first], name)
+            observed = self.saved.kept(*named(*args, **options))
             return loaded if observed is None else ObservedPackage(loaded, observed)
 
         return load
@@ -136,9 +122,15 @@ class ObservedPackage:
         return self.loaded(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        if name in CONSTANTS:  # the program keeps the weights that it had
-            self.observe = None
-        return getattr(vars(self)["loaded"], name)
+        found = getattr(vars(self)["loaded"], name)
+        if name not in CONSTANTS:
+            return found
+
+        def replace_weights(*args: Any, **kwargs: Any) -> Any:
+            self.observe = None  # the program keeps the weights that it had
+            return found(*args, **kwargs)
+
+        return replace_weights
 
 
 @dataclass
@@ -150,8 +142,7 @@ class _ObservedCalls:
     settings: Mapping[str, Any]
     calls: int = 0
     compiled: Callable[..., Any] | None = None
-    whole: PackagedProgram | None = None
-    graph: CheckedGraph | None = None
+    whole: tuple[PackagedProgram, CheckedGraph] | None = None
     dynamic: list[tuple[int, ...]] = field(default_factory=list)
 
     def __call__(self, loaded: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> None:
@@ -165,10 +156,11 @@ class _ObservedCalls:
         with torch.no_grad(), torch.random.fork_rng():
             if self.compiled is not None:
                 self._compiled_again(args, kwargs)
-            inputs = self.whole.leaves_of(args, kwargs) if self.whole and self.graph else None
-            if self.whole is not None and self.graph is not None and inputs is not None:
-                self.graph.compiled, _ = self.whole.as_graph(loaded)
-                self.graph.check(inputs)
+            if self.whole is not None:
+                program, graph = self.whole
+                if (inputs := program.leaves_of(args, kwargs)) is not None:
+                    graph.compiled, _ = program.as_graph(loaded)
+                    graph.check(inputs)
 
     def _prepare(self) -> None:
         self._note(COMPILED_AGAIN)
@@ -187,8 +179,8 @@ class _ObservedCalls:
         except Exception as problem:
             self._note(f"{NOT_WHOLE}: {problem}")
             return
-        self.whole = whole
-        self.graph = self.checks.checked(AOTINDUCTOR_BACKEND, whole.module, whole.examples())
+        graph = self.checks.checked(AOTINDUCTOR_BACKEND, whole.module, whole.examples())
+        self.whole = (whole, graph)
 
     def _compiled_again(self, args: Any, kwargs: dict[str, Any]) -> None:
         """Call the program that torch.compile compiled, on copies."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import Any
 from torch.profiler import record_function
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.minifier.capture.exports import AOT_LOAD, LOAD, ONLY_MODEL
+from tcdebug.minifier.capture.exports import AOT_LOAD, LOAD, ONLY_MODEL, named_by_call
 from tcdebug.minifier.capture.saved_code import patched_when_imported
 
 RANGE = "tcdebug package {}"
@@ -25,14 +24,12 @@ def packages_ranged(called: Callable[[str], None], log: EventLog) -> Iterator[No
     """Let each call of a package that is loaded in this block be a range, which is `called`."""
 
     def loading(original: Callable[..., Any]) -> Callable[..., Any]:
-        signature = inspect.signature(original)
-        first = next(iter(signature.parameters))
+        named = named_by_call(original)
 
         def load(*args: Any, **options: Any) -> Any:
-            given = signature.bind(*args, **options).arguments
-            path, model = given[first], given.get("model_name", ONLY_MODEL)
+            path, model = named(*args, **options)
             file = Path(path).name if isinstance(path, str | os.PathLike) else "in memory"
-            name = file if model == ONLY_MODEL else f"{file} {model}"
+            name = file if model in ("", ONLY_MODEL) else f"{file} {model}"
             return RangedPackage(original(*args, **options), RANGE.format(name), called)
 
         return load
