@@ -1,4 +1,4 @@
-"""Reductions of short rows, and sorts by counting, on a GPU."""
+"""Reductions and sorts of short rows on a GPU."""
 
 from __future__ import annotations
 
