@@ -13,7 +13,7 @@ from itertools import count
 
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.arithmetic.index import Axis, Index, product
-from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
+from tcdebug.compiler.ir.arithmetic.size_estimate import estimate, nearest
 from tcdebug.compiler.ir.cost import LONGEST_TRANSPOSED_ROW, arithmetic, bytes_of
 from tcdebug.compiler.ir.expr import Load, loads
 from tcdebug.compiler.ir.graph import (
@@ -44,6 +44,8 @@ ROW_IN_CACHE = 1 << 16
 SIMPLE = 8
 """The arithmetic per point from which scans stay apart."""
 
+LONGEST_TURNED_ROW = 64
+"""The longest row that a program on a GPU can read along and store across, or the reverse."""
 SHORTEST_RUN = 8
 """The fewest contiguous elements that are worth a kernel of their own."""
 
@@ -322,33 +324,44 @@ def readers_of(graph: Graph) -> dict[str, set[str]]:
 
 
 def crosses(loops: Loops, buffers: Mapping[str, Buffer], readers: Mapping[str, set[str]]) -> bool:
-    """Return whether a kernel on a CPU reads its operands along one axis and stores along another.
+    """Return whether a kernel reads its operands along one axis and stores along another.
 
     Either the loads or the stores of a vector would touch a cache line for each element. A kernel
-    without reductions transposes blocks of what it reads, and one that reduces short rows
-    transposes those (codegen/cpp/transposed_loads.py).
+    without reductions transposes blocks of what it reads, and one on a CPU that reduces short rows
+    transposes those (codegen/cpp/transposed_loads.py). On a GPU, rows may lie along memory.
     """
-    if not loops.inner or any(n.out.device.type != "cpu" for n in loops.nodes):
+    on_gpu = any(n.out.device.type != "cpu" for n in loops.nodes)
+    if not loops.inner or (on_gpu and any(isinstance(n, Scan) for n in loops.nodes)):
         return False
     made = {n.name for n in loops.nodes}
     along_loads, along_stores = set[Axis](), set[Axis]()
     for node in loops.nodes:
         for load in loads(node.body):
             if load.buffer not in made:
-                along_loads |= _runs_along(buffers[load.buffer].address(load.index), loops)
+                along_loads |= _runs_along(
+                    buffers[load.buffer].address(load.index), loops, on_gpu=on_gpu
+                )
         if isinstance(node, Pointwise) and not readers.get(node.name, set()) <= made:
-            along_stores |= _runs_along(node.out.address(node.index), loops)
+            along_stores |= _runs_along(node.out.address(node.index), loops, on_gpu=on_gpu)
     if not along_loads or not along_stores or along_loads & along_stores:
         return False
     rows = estimate(product(a.size for a in loops.inner))
+    if on_gpu:
+        return rows > LONGEST_TURNED_ROW or (along_loads | along_stores).isdisjoint(loops.inner)
     return rows > LONGEST_TRANSPOSED_ROW or not along_stores & set(loops.inner)
 
 
-def _runs_along(address: Index, loops: Loops) -> set[Axis]:
-    """The axis along which an access to all points of some loops is contiguous, if it is long."""
+def _runs_along(address: Index, loops: Loops, *, on_gpu: bool) -> set[Axis]:
+    """The long axis along which an access to all points of some loops is contiguous.
+
+    On a GPU, its neighbours need not be contiguous: it is the long axis with the smallest stride.
+    """
     long = [a for a in loops.axes if estimate(a.size) > 1]
     if not all(a in address.axes for a in long):
         return set()
+    if on_gpu:
+        along = nearest(address, [a for a in long if estimate(a.size) >= SHORTEST_RUN])
+        return set() if along is None else {along}
     return {a for a in long if address.coefficient(a) == 1 and estimate(a.size) >= SHORTEST_RUN}
 
 

@@ -7,7 +7,7 @@ of the producer is read once, or is cheaper to compute than to load.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from tcdebug.compiler.gate.gate import Gate
@@ -59,13 +59,20 @@ def inline_producers(graph: Graph, gate: Gate) -> Graph:
     A producer may lose all consumers but one, and so become cheap. Therefore this is repeated.
     """
     while True:
-        smaller = _inlined_once(graph, gate)
+        smaller = inlined_where(graph, gate, UNIT, too_expensive)
         if len(smaller.nodes) == len(graph.nodes):
             return smaller
         graph = smaller
 
 
-def _inlined_once(graph: Graph, gate: Gate) -> Graph:
+def inlined_where(
+    graph: Graph, gate: Gate, unit: str, refuses: Callable[[Pointwise, Sequence[Node], bool], str]
+) -> Graph:
+    """Return the graph with producers computed inside their consumers, where that is legal.
+
+    `refuses` takes a producer, its consumers, and whether it is in memory in any case. It returns
+    why the producer is stored, or an empty text.
+    """
     nodes: dict[str, Node] = {node.name: node for node in graph.nodes}
     position = {name: k for k, name in enumerate(nodes)}
     users: dict[str, list[str]] = {}
@@ -85,7 +92,7 @@ def _inlined_once(graph: Graph, gate: Gate) -> Graph:
         if producer.into or name in updated:
             continue
         consumers = [nodes[u] for u in users.get(name, ())]
-        if too_expensive(producer, consumers, name in in_memory):
+        if refuses(producer, consumers, name in in_memory):
             continue
         last_read = min((overwritten.get(r, len(position)) for r in reads(producer)), default=0)
         for consumer in consumers:
@@ -98,7 +105,7 @@ def _inlined_once(graph: Graph, gate: Gate) -> Graph:
             body = inlined(consumer.body, producer)
             if overwrites_unread(replace(consumer, body=body), memory):
                 continue
-            if gate.allows(UNIT, f"{name}->{consumer.name}"):
+            if gate.allows(unit, f"{name}->{consumer.name}"):
                 nodes[consumer.name] = replace(consumer, body=body)
                 for read in reads(producer):
                     if consumer.name not in users.setdefault(read, []):

@@ -19,6 +19,7 @@ from tcdebug.compiler.schedule.column_sums import join_columns
 from tcdebug.compiler.schedule.fusion import Fusion, Group
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 from tcdebug.compiler.schedule.memory_order import in_memory_order
+from tcdebug.compiler.schedule.recompute import recompute_producers
 from tcdebug.compiler.schedule.splitting.place_by_value import places_by_value
 from tcdebug.compiler.schedule.splitting.split_reduction import split_reductions
 from tcdebug.compiler.schedule.splitting.split_scan import split_scans
@@ -29,7 +30,9 @@ PREFIX = {"cpu": "cpp", "cuda": "triton"}
 
 def schedule_graph(graph: Graph, gate: Gate) -> Schedule:
     """Return the kernels and extern calls of a graph, fused as far as the gate allows."""
-    graph = split_scans(split_reductions(places_by_value(graph, gate), gate), gate)
+    graph = recompute_producers(places_by_value(graph, gate), gate, {})
+    graph, divided = split_reductions(graph, gate)
+    graph = split_scans(recompute_producers(graph, gate, divided), gate)
     fusion = Fusion(graph, gate)
     fusion.run()
     join_columns(fusion)

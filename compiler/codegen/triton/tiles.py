@@ -223,6 +223,9 @@ def _rows(kernel: FlatKernel, *, persistent: bool) -> Tile:
         limit = 1024 if sweeps > 1 else 2 * COLUMN_TILE * widest(kernel) // COLUMN_BYTES
     elif sweeps == 2:
         limit = min(limit, HELD_BYTES // max(1, _row_bytes(kernel)))
+    more = _more_warps(kernel, outer) if columns else 1
+    if sweeps == 1:
+        limit *= more
     wasteful = length is not None and sweeps == 1 and _is_wasteful(length)
     fits = persistent and length is not None and length <= limit and not wasteful
     if columns and length is not None and fits and (patched := _patched(kernel, length)):
@@ -231,7 +234,7 @@ def _rows(kernel: FlatKernel, *, persistent: bool) -> Tile:
         return _whole_rows(kernel, power_of_two(length), outer, columns=columns)
     if columns:
         x = min(COLUMN_BYTES // widest(kernel), power_of_two(outer))
-        return _tile(kernel, x, COLUMN_TILE // x, 4, persistent=False)
+        return _tile(kernel, x, COLUMN_TILE * more // x, 4 * more, persistent=False)
     length = estimate(inner)
     if kernel.scans:
         return _tile(kernel, 1, min(2048, power_of_two(length)), 4, persistent=False)
@@ -240,6 +243,14 @@ def _rows(kernel: FlatKernel, *, persistent: bool) -> Tile:
     while block > WARP * 8 * each and -(-length // block) * block > length * FULL:
         block //= 2
     return _tile(kernel, 1, block, block // (WARP * each), persistent=False)
+
+
+def _more_warps(kernel: FlatKernel, outer: int) -> int:
+    """Return by which factor few programs that reduce columns should have more warps."""
+    programs, more = max(1, outer * widest(kernel) // COLUMN_BYTES), 1
+    while more < 4 and programs * more * 2 <= MULTIPROCESSORS * 8:
+        more *= 2
+    return more
 
 
 def _patched(kernel: FlatKernel, length: int) -> Tile | None:

@@ -11,7 +11,8 @@ between them are not stored.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -32,6 +33,11 @@ from tcdebug.compiler.ir.graph import (
     contiguous_strides,
 )
 from tcdebug.compiler.ir.operations import SCANS, neutral
+from tcdebug.compiler.schedule.splitting.split_variance import (
+    DividedSum,
+    is_of_distances,
+    split_distances,
+)
 
 UNIT = "fuse.split_reduction"
 DEVICES = ("cuda",)
@@ -42,6 +48,10 @@ PIECE = 4096
 """The fewest elements that a program should combine."""
 FEWEST = 4
 """Fewer pieces than this are not worth a second step."""
+FEWEST_ACROSS = 8
+"""The same if the inner axes are strided. Few programs then have more warps instead."""
+MANY, FEW = 512, 64
+"""From so many pieces each, several variances, but at most so many, are combined in two steps."""
 COLUMN_BYTES = 128
 """Bytes of neighbouring results that one program computes if the inner axes are strided."""
 
@@ -60,31 +70,46 @@ class Pieces:
     turns: bool = False
 
 
-def split_reductions(graph: Graph, gate: Gate) -> Graph:
-    """Return the graph with reductions split that would give a GPU too few programs."""
+def split_reductions(graph: Graph, gate: Gate) -> tuple[Graph, dict[str, str]]:
+    """Return the graph with reductions split that would give a GPU too few programs.
+
+    Also returns the reductions of pieces, and those that combine their results: name -> name.
+    """
     nodes: list[Node] = []
     buffers = graph.buffers()
     summed: dict[str, Index] = {}  # value -> the length of the rows that it is reduced from
+    divided: dict[str, DividedSum] = {}
+    parts: dict[str, str] = {}
     taken = {node.name for node in graph.nodes}
     left: list[Node] = [*reversed(graph.nodes)]
     while left:
         node = left.pop()
-        found = pieces(node, buffers) if isinstance(node, Reduction) else None
-        if found is None or not gate.allows(UNIT, node.name):
+        reduction = node if isinstance(node, Reduction) else None
+        total = is_of_distances(reduction, divided) if reduction else None
+        found = pieces(reduction, buffers) if reduction else None
+        if (found is None and total is None) or not gate.allows(UNIT, node.name):
             nodes.append(node)
             if (length := _row_length(node, summed, buffers)) is not None:
                 summed[node.name] = length
             continue
         assert isinstance(node, Reduction)
         name = fresh(f"{node.name}_piece", taken)
-        if rows := _rows_of_operands(node, summed):
+        parts[name] = node.name
+        if total is not None:
+            first, last = split_distances(node, total, name)
+            buffers[name] = first.out
+            nodes += (first, *_again(last, buffers, taken))
+        elif rows := _rows_of_operands(node, summed):
             first, last = _split_by_rows(node, rows, name)
             buffers[name] = first.out
             nodes.append(first)
             left.append(last)  # it may have many rows to combine
         else:
-            nodes += _split(node, found, name)
-    return replace(graph, nodes=tuple(nodes))
+            assert found is not None
+            divided[node.name] = split = _split(node, found, name)
+            buffers[name] = split.pieces.out
+            nodes += (split.pieces, split.combined)
+    return replace(graph, nodes=tuple(nodes)), parts
 
 
 def fresh(name: str, taken: set[str]) -> str:
@@ -101,9 +126,14 @@ def pieces(node: Reduction, buffers: Mapping[str, Buffer]) -> Pieces | None:
         return None
     across = reads_across(node, buffers)
     wanted = count_of_pieces(node, across=across)
-    if wanted < FEWEST:
+    if wanted < (FEWEST_ACROSS if across else FEWEST):
         return None
-    return _one_axis(node, wanted) if across else _neighbours(node, buffers, wanted)
+    if not across:
+        return _along(node, _by_stride(node, buffers)[::-1], wanted)
+    found = _one_axis(node, wanted)
+    if len(node.reduced) > 1 and (found is None or found.count * 2 < wanted):
+        return _along(node, _by_stride(node, buffers), wanted)
+    return found
 
 
 def count_of_pieces(node: Reduction | Scan, *, across: bool) -> int:
@@ -142,21 +172,27 @@ def _one_axis(node: Reduction, wanted: int) -> Pieces | None:
     return Pieces((), longest, count, turns) if count >= 2 else None
 
 
-def _neighbours(node: Reduction, buffers: Mapping[str, Buffer], wanted: int) -> Pieces:
-    """Divide the outermost axes in memory, so that the elements of a piece are neighbours."""
-    found = [buffers[load.buffer].address(load.index) for load in loads(node.body)]
+def _along(node: Reduction, axes: Sequence[Axis], wanted: int) -> Pieces:
+    """Divide axes, the first ones first, until there are as many pieces as wanted."""
     whole: list[Axis] = []
-    for axis in sorted(node.reduced, key=lambda a: -sum(stride(address, a) for address in found)):
+    for axis in axes:
         size = estimate(axis.size)
         if size > wanted:
             counts = _divisors(axis.size.constant, wanted)
             count = min(counts, key=lambda n: abs(n - wanted), default=min(wanted, size // 2))
-            return Pieces(tuple(whole), axis, count)
+            if count < size:
+                return Pieces(tuple(whole), axis, count)
         whole.append(axis)
         wanted //= size
         if wanted < 2:
             break
     return Pieces(tuple(whole))
+
+
+def _by_stride(node: Reduction, buffers: Mapping[str, Buffer]) -> list[Axis]:
+    """Return the reduced axes, the nearest in memory first."""
+    found = [buffers[load.buffer].address(load.index) for load in loads(node.body)]
+    return sorted(node.reduced, key=lambda a: sum(stride(address, a) for address in found))
 
 
 def _source(node: Reduction | Scan) -> torch.dtype:
@@ -184,12 +220,30 @@ def _divisors(size: int | None, wanted: int) -> list[int]:
     return [n for n in range(max(2, wanted // 2), wanted * 2 + 1) if size % n == 0]
 
 
-def _split(node: Reduction, by: Pieces, name: str) -> tuple[Reduction, Reduction]:
+def _again(node: Reduction, buffers: Mapping[str, Buffer], taken: set[str]) -> tuple[Node, ...]:
+    """Divide a reduction that combines the results of many pieces, if it has few results.
+
+    One program would take longer to combine the variances of pieces than all programs to read them.
+    """
+    inner, rows = (estimate(product(a.size for a in axes)) for axes in (node.reduced, node.axes))
+    if inner < MANY or not 1 < rows <= FEW:
+        return (node,)
+    by = _along(node, _by_stride(node, buffers)[::-1], math.isqrt(inner))
+    split = _split(node, by, fresh(f"{node.name}_piece", taken))
+    return split.pieces, split.combined
+
+
+def _split(node: Reduction, by: Pieces, name: str) -> DividedSum:
     """Return the reduction of each piece, and the reduction of their results."""
     body, inner = node.body, tuple(a for a in node.reduced if a not in by.whole)
+    count, guarded = index_value(product(a.size for a in inner)), False
     numbers, again = by.whole, by.whole
     if by.cut is not None:
         body, piece, within = cut_axis(node, by.cut, by.count, turns=by.turns)
+        guarded = not _is_exact(by.cut, by.count)
+        others = product(a.size for a in inner if a != by.cut)
+        length = _length(by, piece, within) if guarded else index_value(within.size)
+        count = length if others == 1 else call("mul", length, index_value(others))
         inner = tuple(within if a == by.cut else a for a in inner)
         numbers, again = (*by.whole, piece), (*by.whole, Axis(f"{by.cut.name}_again", piece.size))
     axes = (*numbers, *node.axes)
@@ -197,10 +251,23 @@ def _split(node: Reduction, by: Pieces, name: str) -> tuple[Reduction, Reduction
     size = tuple(a.size for a in axes)
     part = Buffer(name, node.out.dtype, size, contiguous_strides(size), node.out.device)
     load = Load(part.dtype, name, tuple(to_index(a) for a in (*again, *node.axes)))
-    return (
-        replace(node, out=part, axes=axes, reduced=inner, index=where, body=body),
-        replace(node, reduced=again, body=load),
-    )
+    first = replace(node, out=part, axes=axes, reduced=inner, index=where, body=body)
+    last = replace(node, reduced=again, body=load)
+    return DividedSum(node, first, last, count, guarded)
+
+
+def _length(by: Pieces, piece: Axis, within: Axis) -> Expr:
+    """Return the number of elements of a piece along the axis that is cut."""
+    assert by.cut is not None
+    size, number = by.cut.size, to_index(piece)
+    if by.turns:
+        return index_value((size - number + (by.count - 1)) // to_index(by.count))
+    left = call("maximum", index_value(size - number * within.size), constant(torch.int64, 0))
+    return call("minimum", left, index_value(within.size))
+
+
+def _is_exact(axis: Axis, count: int) -> bool:
+    return axis.size.constant is not None and axis.size.constant % count == 0
 
 
 def cut_axis(
@@ -217,7 +284,7 @@ def cut_axis(
         place = to_index(within) * to_index(count) + to_index(piece)
     values: dict[Atom, Index] = {axis: place}
     body = node.body.substitute(values)
-    if axis.size.constant is None or axis.size.constant % count:
+    if not _is_exact(axis, count):
         inside = call("lt", index_value(place), index_value(axis.size))
         body = Guarded(body.dtype, inside, body, neutral_of(node))
     return body, piece, within

@@ -12,6 +12,7 @@ from traced_on_cuda import cuda, triton_of
 
 from tcdebug.compiler.ir.expr import loads
 
+half = torch.bfloat16
 Loss = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -49,6 +50,52 @@ def test_pieces_of_few_columns_take_rows_in_turns() -> None:
     assert [a.size for a in (*first.flat.outer, *first.flat.inner)] == [2000 * 13, 400]
     (load,) = loads(first.flat.nodes[0].body)
     assert repr(load.index[0]) == "i1 + r0*26000"
+
+
+def test_pieces_of_short_rows_lie_along_several_axes_if_one_is_too_short() -> None:
+    source = triton_of(lambda: (lambda x: x.amax((0, 1, 2)), (cuda(128, 64, 28, 28, dtype=half),)))
+    first, *_ = source.kernels.values()
+    assert [a.size for a in (*first.flat.outer, *first.flat.inner)] == [64, 28, 28, 128]
+    (load,) = loads(first.flat.nodes[0].body)
+    assert repr(load.index[0]) == "i0*28 + i1*784 + i2 + r0*50176"
+
+
+def test_columns_for_half_of_the_programs_are_not_cut() -> None:
+    assert stored(lambda x: x.sum(0), 1021, 15360) == [["[15360]"]]
+    assert stored(lambda x: x.softmax(0), 1021, 15360) == [["[1021, 15360]"]]
+
+
+VARIANCES: dict[str, tuple[Loss, tuple[int, ...], list[list[str]]]] = {
+    "of columns": (lambda x: x.var(0), (61_976, 251), [["[254, 251]"] * 2, ["[251]"]]),
+    "of columns in pieces of two lengths": (
+        lambda x: x.var(0), (61_979, 251), [["[301, 251]"] * 2, ["[251]"]],
+    ),
+    "of few columns in many pieces": (
+        lambda x: x.var(0), (800_024, 13),
+        [["[2112, 13]"] * 2, ["[1, 13]"], ["[44, 13]"], ["[13]"]],
+    ),
+    "of everything": (lambda x: x.var(), (4096, 1000), [["[1024]"] * 2, ["[]"]]),
+    "of rows": (lambda x: x.var(1), (4096, 1000), [["[4096]"]]),
+    "of many columns": (lambda x: x.var(0), (1021, 15360), [["[15360]"]]),
+    "written out": (
+        lambda x: (x - x.sum(0) / 3).square().sum(0), (61_976, 251),
+        [["[254, 251]"] * 2, ["[251]"]],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VARIANCES)
+def test_one_kernel_computes_the_pieces_of_a_variance_and_of_its_mean(name: str) -> None:
+    function, size, expected = VARIANCES[name]
+    assert stored(function, *size) == expected
+
+
+def test_squares_of_distances_from_a_constant_or_from_another_mean_are_sums_like_others() -> None:
+    assert stored(lambda x: (x - 0.5).square().sum(0), 61_976, 251) == [
+        ["[254, 251]"], ["[251]"],
+    ]  # fmt: skip
+    of_doubles = stored(lambda x: (x - (x * 2).sum(0)).square().sum(0), 61_976, 251)
+    assert of_doubles == [["[254, 251]"], ["[251]"], ["[254, 251]"], ["[251]"]]
 
 
 def test_a_scan_of_few_rows_is_cut_into_pieces() -> None:

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from tcdebug.compiler.lower.indexing import sorting
 from tcdebug.compiler.operators.philox import random_bits
-from tcdebug.compiler.schedule import combo_kernels
+from tcdebug.compiler.schedule import combo_kernels, recompute
 from tcdebug.compiler.schedule.splitting import split_reduction, split_scan
 
 INF = float("inf")
@@ -83,6 +83,11 @@ def in_pieces() -> dict[str, Program]:
         "short pieces of places": (
             lambda x: (x.max(0), x.argmin(0), x.argmax(), (x * 3 + 1).argmax(0)),
             (tall,),
+            (),
+        ),
+        "short pieces of softmax and of variances": (
+            lambda x, y: (x.softmax(0), torch.var_mean(x + 9, 0), y.var(), y.softmax(0), y.std(0)),
+            (r(1003, 5), r(1024, 3).double()),
             (),
         ),
         "short pieces of permuted and sliced memory": (
@@ -316,7 +321,7 @@ def difference(program: Program, **options: Any) -> str:
 def main() -> None:
     """A line for each program: its name, and its difference from eager."""
     written = install()
-    for unit in (split_reduction, split_scan, combo_kernels, sorting):  # all are for GPUs
+    for unit in (split_reduction, split_scan, recompute, combo_kernels, sorting):  # for GPUs
         unit.DEVICES = ("cpu",)
     usual = split_reduction.PIECE
     torch.manual_seed(0)

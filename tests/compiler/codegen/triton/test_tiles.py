@@ -67,7 +67,7 @@ PROGRAMS: dict[str, tuple[Program, str]] = {
     ),
     "sum of columns": (
         lambda: (lambda x: x.sum(0), (cuda(16384, 16384),)),
-        "x32 r64 w4 looped, x128 w4",
+        "x32 r128 w8 looped",
     ),
 }
 
@@ -112,7 +112,7 @@ OF_TWO_AXES: dict[str, tuple[Program, str]] = {
     ),
     "rows and a mean of columns that share numbers of rows": (
         lambda: (lambda x, y: (x / y).mean(0), (cuda(8248, 257), cuda(8248, 1))),
-        "x32 r64 w4 looped, x32 r64 w4 whole",
+        "x16 r256 w4 whole, x32 r64 w4 whole",
     ),
     "divisions in indices": (
         lambda: (lambda x: F.pixel_shuffle(x, 2), (cuda(64, 128, 28, 28, dtype=half),)),

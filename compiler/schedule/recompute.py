@@ -1,0 +1,93 @@
+"""fuse.recompute: compute a producer again instead of storing it, where reductions were divided.
+
+The exponentials of a softmax are read by their sum and by the result. If rows are divided among the
+programs of a GPU, the sum has a kernel of its own. It reads fewer bytes if both compute them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.ir.arithmetic.index import Axis, product
+from tcdebug.compiler.ir.arithmetic.size_estimate import estimate, nearest
+from tcdebug.compiler.ir.cost import arithmetic, itemsize
+from tcdebug.compiler.ir.expr import Load, loads
+from tcdebug.compiler.ir.graph import Buffer, Extern, Graph, Node, Pointwise, reads
+from tcdebug.compiler.schedule.inline import indirect, inlined_where
+from tcdebug.compiler.schedule.splitting.split_reduction import DEVICES
+
+UNIT = "fuse.recompute"
+HALF = 0.5
+MOST_WORK = 32
+"""The most operations that take no longer than a GPU reads an element."""
+AGAIN = 1.25
+"""The most elements that a consumer reads, and bytes that it reads, relative to the producer's.
+
+The last piece of a row may have too many, and a row has values that all of its elements read.
+"""
+
+
+def recompute_producers(graph: Graph, gate: Gate, divided: Mapping[str, str]) -> Graph:
+    """Return the graph with producers of divided reductions computed in all of their consumers.
+
+    `divided` maps reductions of pieces to those that combine their results. A producer that does
+    not read such a result may be computed by the kernel of its operands; if these are not in memory
+    in any case, it stays there.
+    """
+    if all(node.out is None or node.out.device.type not in DEVICES for node in graph.nodes):
+        return graph
+    combined, buffers = frozenset(divided.values()), graph.buffers()
+    stored = {node.name for node in graph.nodes if isinstance(node, Extern)}
+    stored |= {given.name for given in graph.inputs} | graph.constants.keys()
+
+    def refuses(producer: Pointwise, consumers: Sequence[Node], in_memory: bool) -> str:
+        if in_memory:
+            return "it is stored anyway"
+        whole = [load for load, share in _loads(producer) if share > HALF]
+        if not any(c.name in divided for c in consumers) and not _turns(producer, whole, buffers):
+            return "its consumers may be one kernel"
+        if combined.isdisjoint(reads(producer)) and any(e.buffer not in stored for e in whole):
+            return "the kernel of its operands may compute it"
+        return too_expensive(producer, consumers)
+
+    return inlined_where(graph, gate, UNIT, refuses)
+
+
+def _loads(producer: Pointwise) -> list[tuple[Load, float]]:
+    """Return each load once, and how many elements it reads for each element of the producer."""
+    found = {load.key: load for load in loads(producer.body) if load.index}
+    elements = max(1, estimate(producer.out.numel))
+    sizes = (estimate(product(a.size for a in _axes(load))) for load in found.values())
+    return [(load, size / elements) for load, size in zip(found.values(), sizes, strict=True)]
+
+
+def _turns(producer: Pointwise, whole: Sequence[Load], buffers: Mapping[str, Buffer]) -> bool:
+    """Return whether a producer on a GPU stores neighbours that its operands have far apart."""
+    if producer.out.device.type not in DEVICES:
+        return False
+    stored = nearest(producer.out.address(producer.index), producer.axes)
+    return any(nearest(buffers[e.buffer].address(e.index), producer.axes) != stored for e in whole)
+
+
+def _axes(load: Load) -> frozenset[Axis]:
+    return frozenset[Axis]().union(*(index.axes for index in load.index))
+
+
+def too_expensive(producer: Pointwise, consumers: Sequence[Node]) -> str:
+    """Return why computing a producer in all consumers takes longer; empty if it does not."""
+    elements = estimate(producer.out.numel)
+    for consumer in consumers:
+        if isinstance(consumer, Extern):
+            return "a call reads it"
+        points = estimate(product(a.size for a in (*consumer.axes, *consumer.over)))
+        if points > elements * AGAIN:
+            return "a consumer reads an element several times"
+    if indirect(producer.body):
+        return "it has an indirect index"
+    work = arithmetic(producer.body)
+    if work > MOST_WORK:
+        return f"it has {work} operations"
+    read = sum(itemsize(load.dtype) * share for load, share in _loads(producer))
+    many = read > itemsize(producer.out.dtype) * AGAIN
+    return f"it reads {read:.1f} bytes per element" if many else ""

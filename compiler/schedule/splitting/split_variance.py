@@ -1,0 +1,85 @@
+"""Divides a sum of squared distances from a mean in the pieces of the sum that the mean is of.
+
+One kernel computes the pieces of both and reads each element once. A piece has the distances from
+its own mean; how far that is from the mean of all elements is added afterwards. The formula is that
+of Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample
+Variances" (1979).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tcdebug.compiler.ir.build import call, cast, constant
+from tcdebug.compiler.ir.expr import Call, Expr, Guarded, Load, loads
+from tcdebug.compiler.ir.graph import Reduction
+
+
+@dataclass(frozen=True)
+class DividedSum:
+    """A sum that is computed in two steps: the sum of each piece, and the sum of these."""
+
+    whole: Reduction
+    pieces: Reduction
+    combined: Reduction
+    count: Expr
+    """The number of elements of a piece, over the axes of `pieces`."""
+    guarded: bool
+    """Whether some pieces have fewer elements, so that the body of `pieces` has a guard."""
+
+
+def is_of_distances(node: Reduction, sums: Mapping[str, DividedSum]) -> DividedSum | None:
+    """Return the divided sum if a node adds up squared distances from its mean, else None."""
+    body = node.body
+    if node.kind != "sum" or not isinstance(body, Call) or body.name != "mul":
+        return None
+    distance, again = body.operands
+    if distance.key != again.key or not isinstance(distance, Call) or distance.name != "sub":
+        return None
+    value, mean = distance.operands
+    read = {load.buffer for load in loads(mean)}
+    found = sums.get(read.pop()) if len(read) == 1 else None
+    if found is None or not mean.axes.isdisjoint(node.reduced):
+        return None
+    same = (found.whole.axes, found.whole.reduced) == (node.axes, node.reduced)
+    summed = found.whole.body
+    return found if same and cast(value, summed.dtype).key == summed.key else None
+
+
+def split_distances(node: Reduction, total: DividedSum, name: str) -> tuple[Reduction, Reduction]:
+    """Return the squared distances of each piece from its mean, and of all from the node's mean.
+
+    `total` is what `is_of_distances` returned, and `name` the name of the first result.
+    """
+    first, last = total.pieces, total.combined
+    dtype = first.body.dtype
+    count = cast(total.count, dtype)
+    elements = call("maximum", count, constant(dtype, 1))
+    own = Load(dtype, first.name, first.index)
+    body, element = first.body, first.body
+    if total.guarded:
+        assert isinstance(body, Guarded)
+        element = body.body
+    squared = cast(_squared(element, call("div", own, elements)), node.body.dtype)
+    if total.guarded:
+        assert isinstance(body, Guarded)
+        squared = Guarded(squared.dtype, body.condition, squared, constant(squared.dtype, 0))
+    part = replace(first.out, name=name, dtype=node.out.dtype)
+    assert isinstance(last.body, Load) and isinstance(node.body, Call)
+    distance = node.body.operands[0]
+    assert isinstance(distance, Call)
+    values = {axis: place for axis, place in zip(first.axes, last.body.index, strict=True)}
+    own_mean = call("div", last.body, elements.substitute(values))
+    between = _squared(cast(own_mean, node.body.dtype), distance.operands[1])
+    weighted = call("mul", between, cast(count.substitute(values), node.body.dtype))
+    within = Load(part.dtype, name, last.body.index)
+    return (
+        replace(first, out=part, body=squared, origin=node.origin),
+        replace(node, reduced=last.reduced, body=call("add", within, weighted)),
+    )
+
+
+def _squared(a: Expr, b: Expr) -> Expr:
+    distance = call("sub", a, b)
+    return call("mul", distance, distance)

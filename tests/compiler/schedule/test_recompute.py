@@ -1,0 +1,63 @@
+"""fuse.recompute: what is computed again because that reads fewer bytes than storing it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from traced_on_cuda import cuda, triton_of
+
+from tcdebug.compiler.schedule import recompute
+
+Function = Callable[[torch.Tensor], torch.Tensor]
+
+
+def stored(function: Function, x: Callable[[], torch.Tensor], *off: str) -> list[list[str]]:
+    """The nodes that each kernel of a GPU stores, in the order of the kernels."""
+    source = triton_of(lambda: (function, (x(),)), off=list(off))
+    return [sorted(call.kernel.stored) for call in source.calls.values()]
+
+
+def few_columns() -> torch.Tensor:
+    return cuda(800_024, 13)
+
+
+def test_exponentials_of_divided_columns_are_computed_again() -> None:
+    kept = [["amax_max_piece"], ["amax_max"], ["sum_1_sum_piece"], ["sum_1_sum"], ["div"]]
+    assert stored(lambda x: x.softmax(0), few_columns) == kept
+    off = stored(lambda x: x.softmax(0), few_columns, "fuse.recompute")
+    assert off == [*kept[:2], ["exp"], *kept[2:]]
+
+
+def test_what_is_stored_in_another_order_than_it_is_read_is_computed_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A torch without CUDA cannot make fake tensors of a GPU contiguous."""
+    monkeypatch.setattr(recompute, "DEVICES", ("cpu",))
+    x = torch.empty_strided((24, 1021, 640), (1, 24, 24504))
+    source = triton_of(lambda: (lambda x: x.softmax(1), (x,)), "cpu")
+    names = [sorted(call.kernel.stored) for call in source.calls.values()]
+    assert names == [["amax_max", "sum_1_sum"], ["div"]]
+
+
+def with_kept_exponentials(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    exponentials = (x - x.amax(0)).exp()
+    return exponentials, exponentials.sum(0)
+
+
+def after_a_kernel_of_rows(x: torch.Tensor) -> torch.Tensor:
+    rows = x.softmax(1).tanh()
+    return (rows - rows.mean(0)).abs().sum(0)
+
+
+STORED: dict[str, tuple[Function, str]] = {
+    "a result of the program": (with_kept_exponentials, "exp"),
+    "what the kernel of its operands computes": (after_a_kernel_of_rows, "tanh"),
+}
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_nothing_is_computed_again_that_is_in_memory_anyway(name: str) -> None:
+    function, kept = STORED[name]
+    assert any(kept in names for names in stored(function, lambda: cuda(40_000, 100)))
