@@ -21,7 +21,11 @@ SOURCE = """
 #include <unistd.h>
 static double as_double(int64_t bits) { double v; __builtin_memcpy(&v, &bits, 8); return v; }
 extern "C" int k(const int32_t* in, double* out, int64_t n, double scale, int threads) {
-  if (threads == 9) usleep(300000);
+  if (threads == 9) {
+    *out = 1.0;
+    for (int tries = 0; !*(const volatile int32_t*)in; usleep(1000))
+      if (++tries == 10000) return -1;
+  }
   for (int64_t i = 0; i < n; ++i) out[i] = in[i] * scale;
   return threads;
 }
@@ -93,19 +97,15 @@ def test_a_launch_takes_any_number_of_arguments(run: Bound) -> None:
 
 
 def test_other_threads_run_during_a_launch(run: Bound) -> None:
-    ended: list[float] = []
-    given = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.double)
-
-    def call() -> None:
-        run(ALONE, *given, 0, 1.0, 9)
-        ended.append(time.time())
-
-    thread = threading.Thread(target=call)
+    may_end, begun = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.double)
+    status: list[int] = []
+    thread = threading.Thread(target=lambda: status.append(run(ALONE, may_end, begun, 0, 1.0, 9)))
     thread.start()
-    time.sleep(0.05)
-    here = time.time()
+    while not begun[0]:
+        time.sleep(0.001)
+    may_end[0] = 1
     thread.join()
-    assert here < ended[0]
+    assert status == [9]
 
 
 def test_a_bad_argument_is_a_python_error(run: Bound) -> None:

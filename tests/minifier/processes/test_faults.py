@@ -49,6 +49,11 @@ def running(pid: int) -> bool:
     return True
 
 
+def exited(child: Child) -> None:
+    """Wait until a child has exited, and leave its status to others."""
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
     """Check that no child of this process and no descriptor is left behind."""
@@ -168,7 +173,7 @@ def garbage(parent: Parent) -> bytes:
     """Announce an exabyte, as a stray write would."""
     parent("forward")
     os.write(parent._end.fileno(), struct.pack("!iQ", -1, 1 << 60) + b"x" * 1000)
-    time.sleep(1000)
+    stop()
     return b""
 
 
@@ -185,14 +190,13 @@ def test_children_that_stop_within_a_message_do_not_block_others_for_long(
 ) -> None:
     monkeypatch.setattr("tcdebug.minifier.processes.channel.PATIENCE", 0.3)
 
-    def answers(parent: Parent) -> bytes:
-        time.sleep(0.2)
-        return b"well"
-
     works = (half_a_message, half_a_header, garbage, more_than_fits)
     stuck = {fork(work, Limits(3.0)): work.__name__ for work in works}
-    other = fork(answers, Limits(30.0))
-    time.sleep(0.5)
+    other = fork(lambda parent: b"well", Limits(30.0))
+    for child in stuck:
+        while psutil.Process(child.pid).status() != psutil.STATUS_STOPPED:
+            time.sleep(0.01)
+    exited(other)
     ((child, ended),) = wait([*stuck, other])
     assert (child, ended.answer) == (other, b"well")
     started = time.monotonic()
@@ -296,7 +300,7 @@ def test_the_next_request_reports_a_child_that_died_while_idle(request_: bytes) 
     child = fork(serve, LIMITS)
     assert child.ask(b"one") == b"one"
     os.kill(child.pid, signal.SIGKILL)
-    time.sleep(0.2)
+    exited(child)
     ended = child.ask(request_)
     assert isinstance(ended, Ended)
     assert fields(ended) == (None, "", None, 9, False, False)
@@ -314,7 +318,6 @@ def test_a_child_that_was_stopped_while_idle_times_out(monkeypatch: pytest.Monke
 
 def test_a_child_that_was_reaped_elsewhere_has_ended() -> None:
     child = fork(lambda parent: b"answer", PATIENT)
-    time.sleep(0.1)
     os.waitpid(child.pid, 0)
     assert fields(finished(child)) == (b"answer", "", None, 0, False, False)
 

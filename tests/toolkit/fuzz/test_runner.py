@@ -16,6 +16,14 @@ from tcdebug.fuzz.verdict import ProgramVerdict, Status
 from tcdebug.minifier.processes.process import Limits
 from tcdebug.strategies.program import Argument, Program, ProgramStep
 
+LATER = os.pipe()
+"""What is written to it ends the child that has been told to die later."""
+
+
+def exited(verdict: ProgramVerdict) -> None:
+    """Wait until the process that gave a verdict has exited, and leave its status to others."""
+    os.waitid(os.P_PID, int(verdict.message), os.WEXITED | os.WNOWAIT)
+
 
 def program(text: str) -> Program:
     """A program of one line, which the judge below executes as a command."""
@@ -33,7 +41,7 @@ def obey(program: Program, notify: Callable[[str], None]) -> ProgramVerdict:
             time.sleep(1000)
         case "die later":  # as the kernel does if the machine has no memory left
             if os.fork() == 0:
-                time.sleep(0.3)
+                os.read(LATER[0], 1)
                 os.kill(os.getppid(), signal.SIGKILL)
                 os._exit(0)
         case "fail":
@@ -93,7 +101,7 @@ def test_the_death_of_an_idle_child_says_nothing_about_the_next_program(
 ) -> None:
     first = runner(program("pass"))
     os.kill(int(first.message), signal.SIGKILL)
-    time.sleep(0.2)
+    exited(first)
     second = runner(program("pass"))
     assert second.status is Status.PASSED
     assert second.message != first.message
@@ -102,8 +110,10 @@ def test_the_death_of_an_idle_child_says_nothing_about_the_next_program(
 def test_a_crash_caused_by_an_earlier_program_says_nothing_about_the_next(
     runner: ProgramRunner,
 ) -> None:
-    assert runner(program("die later")).status is Status.PASSED
-    time.sleep(0.6)
+    last = runner(program("die later"))
+    assert last.status is Status.PASSED
+    os.write(LATER[1], b"!")
+    exited(last)
     assert runner(program("pass")).status is Status.PASSED
     assert runner(program("crash")).signature == "forward | SIGSEGV"
 

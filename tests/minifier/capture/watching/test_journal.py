@@ -161,9 +161,12 @@ def test_a_kill_from_outside_leaves_the_graph_that_was_compiling(tmp_path: Path)
 
 
 def test_ctrl_c_in_a_compile_is_a_hang(tmp_path: Path) -> None:
+    def interrupted(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        os.kill(os.getpid(), signal.SIGINT)
+        return backends.hangs(module, inputs)
+
     def program() -> None:
-        threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-        torch.compile(torch.tanh, backend=backends.hangs)(ONES)
+        torch.compile(torch.tanh, backend=interrupted)(ONES)
 
     assert os.WEXITSTATUS(after(tmp_path, program)) == 130
     assert left(tmp_path) == []  # the way it ended is known
