@@ -120,9 +120,64 @@ def _multiply_bfloat16() -> None:
     InterpreterBuilder.create_dot = create_dot
 
 
+def _combined(
+    operation: Any, given: Sequence[Any], left: Sequence[Any], right: Sequence[Any]
+) -> Any:
+    """What the function of a reduction or scan makes of two arrays for each operand."""
+    types = [g.dtype for g in given] * 2
+    operands = zip((*left, *right), types, strict=True)
+    found = operation.combine_fn.fn(*(operation.to_tensor(v, dtype) for v, dtype in operands))
+    results = found if isinstance(found, tuple) else (found,)
+    return [
+        result.handle.data.astype(one.dtype).reshape(one.shape)
+        for result, one in zip(results, left, strict=True)
+    ]
+
+
+def _reduced(operation: Any, given: Sequence[Any]) -> list[Any]:
+    """A reduction along an axis, whose size is a power of two: neighbours first, as on a GPU."""
+    axis = 0 if operation.axis is None else operation.axis
+    state = [g.handle.data for g in given]
+    if operation.axis is None:
+        state = [array.reshape(-1) for array in state]
+    state = [np.moveaxis(array, axis, 0) for array in state]
+    while len(state[0]) > 1:
+        left, right = ([array[first::2] for array in state] for first in (0, 1))
+        state = _combined(operation, given, left, right)
+    found = [array[0] for array in state]
+    if operation.keep_dims:
+        kept = axis if operation.axis is not None else tuple(range(given[0].handle.data.ndim))
+        found = [np.expand_dims(array, kept) for array in found]
+    return [operation.to_tensor(f, g.dtype) for f, g in zip(found, given, strict=True)]
+
+
+def _scanned(operation: Any, given: Sequence[Any]) -> list[Any]:
+    """A scan along an axis: what ends at an element is twice as long after each step."""
+    state = [np.moveaxis(g.handle.data, operation.axis, 0) for g in given]
+    length = 1
+    while length < len(state[0]):
+        earlier = [np.roll(array, length, 0) for array in state]  # of as many elements
+        later = _combined(operation, given, earlier, state)
+        state = [
+            np.concatenate([a[:length], b[length:]]) for a, b in zip(state, later, strict=True)
+        ]
+        length *= 2
+    found = [np.moveaxis(array, 0, operation.axis) for array in state]
+    return [operation.to_tensor(f, g.dtype) for f, g in zip(found, given, strict=True)]
+
+
+def _combine_at_once() -> None:
+    """The interpreter would call the function of a reduction or scan for each pair of elements."""
+    from triton.runtime.interpreter import ReduceOps, ScanOps  # noqa: PLC0415 # as above
+
+    ReduceOps.generic_reduce = _reduced
+    ScanOps.generic_scan = _scanned
+
+
 def install() -> InterpretedCodegen:
     """Write CPU kernels in Triton from now on, in this process."""
     _multiply_bfloat16()
+    _combine_at_once()
     target = InterpretedCodegen()
     REGISTRY.devices["cpu"] = target
     return target
