@@ -58,16 +58,8 @@ def changed(name: str) -> dict[str, Any]:
     module = sys.modules.get(name)
     if module is None:
         return {}
-    plain = _defaults(name)
-    return {
-        setting: plain[setting].default
-        for setting, entry in vars(module)["_config"].items()
-        if entry.alias is None
-        and not getattr(entry, "deprecated", False)  # reading it would warn
-        and setting not in JUDGED
-        and not any(part in setting for part in NOT_CODE)
-        and value(module, setting) != plain[setting].default
-    }
+    plain = _relevant(name).items()
+    return {setting: given for setting, given in plain if getattr(module, setting, None) != given}
 
 
 def value(module: ModuleType, name: str) -> Any:
@@ -128,6 +120,20 @@ def is_literal(given: Any) -> bool:
     if isinstance(given, dict):
         return all(is_literal(part) for pair in given.items() for part in pair)
     return given is None or isinstance(given, bool | int | float | str)
+
+
+@cache
+def _relevant(name: str) -> Mapping[str, Any]:
+    """Return torch's defaults of the settings of a module that can change what is compiled."""
+    plain = _defaults(name)
+    return {
+        setting: plain[setting].default
+        for setting, entry in vars(sys.modules[name])["_config"].items()
+        if entry.alias is None
+        and not getattr(entry, "deprecated", False)  # reading it would warn
+        and setting not in JUDGED
+        and not any(part in setting for part in NOT_CODE)
+    }
 
 
 @cache
