@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from math import comb
 
 import msgspec
@@ -54,6 +55,7 @@ class Rate:
         return sum(comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(self.failed, n + 1))
 
 
+@cache
 def confidence(rate: Rate, passes: int, answers: int = 1) -> float:
     """Return the confidence that none of several "passes" answers is luck.
 

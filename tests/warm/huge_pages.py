@@ -12,7 +12,7 @@ from pathlib import Path
 
 MADV_COLLAPSE = 25
 HUGE = 2 << 20
-FORKS = 15
+FORKS = 60
 """Forks in which writes to shared memory have split enough huge pages to join them again."""
 
 

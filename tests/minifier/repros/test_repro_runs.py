@@ -230,6 +230,7 @@ def test_the_runs_of_one_repro_share_their_seconds(tmp_path: Path) -> None:
     assert (off, only) == (LATE, LATE), "they were not started"
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_repro_of_an_endless_kernel_watches_the_device_and_passes_once_kernels_end(
     tmp_path: Path,
 ) -> None:
