@@ -10,6 +10,7 @@ import math
 import struct
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import blake2b
 from typing import TypeVar
 
@@ -49,6 +50,11 @@ class Expr:
     def operands(self) -> tuple[Expr, ...]:
         """The direct operands of this expression."""
         return ()
+
+    @cached_property
+    def parts(self) -> tuple[Expr, ...]:
+        """The operands, and the expressions inside the indirect indices of this node."""
+        return (*self.operands, *index_operands(self))
 
     def with_operands(self, operands: tuple[Expr, ...]) -> Expr:
         """Return the same operation on other operands."""
@@ -246,18 +252,17 @@ def compute_in_order(
 def walk(expr: Expr) -> Iterator[Expr]:
     """Yield every distinct node once, also those in indirect indices, operands before users."""
     seen: set[str] = set()
-    stack: list[tuple[Expr, bool]] = [(expr, False)]
+    stack = [expr]
     while stack:
-        node, entered = stack.pop()
-        if node.key in seen:
+        node = stack[-1]
+        missing = [part for part in node.parts if part.key not in seen]
+        if missing:
+            stack.extend(reversed(missing))
             continue
-        children = () if entered else (*node.operands, *index_operands(node))
-        if not children:
+        stack.pop()
+        if node.key not in seen:
             seen.add(node.key)
             yield node
-            continue
-        stack.append((node, True))
-        stack += [(child, False) for child in reversed(children)]
 
 
 def index_operands(node: Expr) -> tuple[Expr, ...]:
