@@ -12,7 +12,9 @@ RUNNING = "running"
 
 def mark(repro: Path, pid: int, phase: str) -> None:
     """Mark the graph of a repro as active in a process."""
-    repro.with_name(RUNNING).write_text(f"{pid} {phase}\n")
+    written = repro.with_name(f"{RUNNING}-{pid}")
+    written.write_text(f"{pid} {phase}\n")
+    written.replace(repro.with_name(RUNNING))  # at no moment is a mark empty
 
 
 def unmark(repro: Path) -> None:

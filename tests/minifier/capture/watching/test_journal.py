@@ -18,7 +18,7 @@ from torch import fx
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.capture.watching.journal import without_large_storages
-from tcdebug.minifier.capture.watching.running import left_running
+from tcdebug.minifier.capture.watching.running import left_running, mark
 from tcdebug.minifier.capture.watching.watcher import Watcher
 from tcdebug.minifier.repros.verify import verify
 from tcdebug.minifier.targets.interception import backward_watched, compile_patched
@@ -158,6 +158,20 @@ def test_a_kill_from_outside_leaves_the_graph_that_was_compiling(tmp_path: Path)
     os.waitpid(child, 0)
     assert left(tmp_path) == ["graphs/0/repro.py"]
     assert mark.read_text().split()[1] == "compile"
+
+
+def test_a_mark_can_be_read_at_any_moment(tmp_path: Path) -> None:
+    """The bug: a mark was empty for a moment, and whoever looked for marks then failed."""
+    repro = tmp_path / "graphs" / "0" / "repro.py"
+    repro.parent.mkdir(parents=True)
+    mark(repro, os.getpid(), "compile")
+    pid = os.fork()
+    if pid == 0:
+        for _ in range(3000):
+            mark(repro, os.getppid(), "forward")
+        os._exit(0)
+    while os.waitpid(pid, os.WNOHANG) == (0, 0):
+        assert list(left_running(tmp_path)) == []
 
 
 def test_ctrl_c_in_a_compile_is_a_hang(tmp_path: Path) -> None:
