@@ -303,28 +303,26 @@ def test_the_child_is_not_in_the_terminals_group() -> None:
 
 
 def test_ctrl_c_in_the_parent_ends_the_child_at_once() -> None:
-    begun, begin = os.pipe()
-
-    def interrupt() -> None:
-        os.read(begun, 1)
-        os.kill(os.getpid(), signal.SIGINT)
-
     def work(notify: Notify) -> bytes:
         notify("forward")
-        os.write(begin, b"!")
         time.sleep(1000)
         return b""
 
     children = set(psutil.Process().children())
+    child = fork(work, Limits(60.0))
+
+    def interrupt() -> None:
+        while child.phase != "forward":  # it is watched
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
     started = time.monotonic()
     thread = threading.Thread(target=interrupt)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
-        ended(work, Limits(60.0))
+        finished(child)
     assert time.monotonic() - started < 30.0
     thread.join()
-    os.close(begun)
-    os.close(begin)
     assert set(psutil.Process().children()) <= children
 
 
