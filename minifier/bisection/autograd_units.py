@@ -2,7 +2,8 @@
 
 The search replaces everything after AOTAutograd by torch's backend `aot_eager`. All decisions are
 then AOTAutograd's, and a run takes only as long as a trace. Finally, the backend that failed runs
-with the units found switched off, and must pass.
+with the units found switched off. If it fails in the same way, its own units are searched too, and
+it must pass without all of them.
 
 If it fails with all units off, autograd records the operators of forward in place of AOTAutograd's
 backward. A pass says that the fault is in what AOTAutograd makes for gradients. For a wrong value
@@ -64,12 +65,26 @@ def find_autograd_units(
     if not verdict.confirmed:
         return AutogradFinding(notes=("no unit of AOTAutograd was confirmed to be at fault",))
     units = verdict.units()
-    without = asked.ask(base.without(off=units), f"without {', '.join(units)}")
+    toggles = base.without(off=units)
+    without = asked.ask(toggles, f"without {', '.join(units)}")
+    behind: tuple[Fault, ...] = ()
     if without.kind is not Kind.OK:
-        note = f"AOTAutograd alone passes without {', '.join(units)}, but the backend does not"
-        return AutogradFinding(notes=(note,))
+        if failure.same_bug(without):
+            behind = _same_fault_behind(bisected(without, toggles))
+        if not behind:
+            note = f"AOTAutograd alone passes without {', '.join(units)}, but the backend does not"
+            return AutogradFinding(notes=(note,))
     faults = tuple(replace(f, failure=failure, whole_unit=True) for f in verdict.faults)
-    return AutogradFinding(faults)
+    return AutogradFinding((*faults, *(replace(f, failure=failure) for f in behind)))
+
+
+def _same_fault_behind(verdict: Verdict) -> tuple[Fault, ...]:
+    """Return the faults of the backend, which fails in the same way without those of AOTAutograd.
+
+    Both may apply the same formula: a decomposition of torch, and a decomposition or a lowering of
+    the backend.
+    """
+    return verdict.faults if verdict.confirmed else ()
 
 
 def _is_in_backward(asked: Repeatable, base: Toggles, alone: Outcome, confidence: float) -> bool:

@@ -55,6 +55,35 @@ def test_a_decomposition_of_the_autograd_key_is_named_and_its_repro_behaves_as_r
     assert python(fault["repro"], f"--off={unit}").status == 0
 
 
+NEAREST = """
+import torch
+def widened(x):
+    return torch.nn.functional.interpolate(x, scale_factor=1.3, mode="nearest")
+torch.compile(widened)(torch.tensor([[[1.0, 2.0]]]))
+"""
+
+
+@pytest.mark.slow
+def test_a_formula_that_the_backend_applies_too_is_named_in_every_place(
+    tcdebug: Command, python: Command, script: Script
+) -> None:
+    """Eager leaves the pixels of an axis as they are if its size stays."""
+    done = tcdebug("bisect", "--script-seconds", "0", "--json", script(NEAREST))
+    assert done.status == 0
+    (fault,) = done.json["faults"]
+    named = [
+        "autograd.decomposition.aten.upsample_nearest1d",
+        "decompose.aten.upsample_nearest1d.default",
+        "lower.aten.upsample_nearest1d.default",
+    ]
+    assert [c["unit"] for c in fault["culprits"]] == named
+    assert fault["confirmed"]
+    off = [f"--off={unit}" for unit in named]
+    assert fault["passes"] == f"python repro.py {' '.join(off)}"
+    assert python(fault["repro"], *off[:2]).status == 1
+    assert python(fault["repro"], *off).status == 0
+
+
 @pytest.mark.slow
 def test_the_first_stage_whose_values_differ_is_named_where_no_unit_is_at_fault(
     tcdebug: Command, script: Script

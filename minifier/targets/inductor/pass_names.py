@@ -74,7 +74,7 @@ def _searched_function(entry: Any) -> Any:
     check = getattr(entry, "extra_check", None)
     if not inspect.isfunction(check):
         return None
-    variables = inspect.getclosurevars(check).nonlocals
+    variables = inspect.getclosurevars(inspect.unwrap(check)).nonlocals
     return variables.get("search_fn") or variables.get("search_fn_new")
 
 

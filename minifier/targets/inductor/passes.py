@@ -54,6 +54,13 @@ ENTRIES = tuple(
     for entry in ("GraphPatternEntry", "LoweringPatternEntry", "ReplacementPatternEntry")
 )
 
+CHECK = Patch(
+    "torch._inductor.pattern_matcher:PatternEntry",
+    "extra_check",
+    "patterns whose check raises cannot be switched off",
+    of_instances=True,
+)
+
 COMPILE = "torch._inductor.compile_fx"
 FREEZING = "torch._inductor.freezing"
 STAGES = tuple(
@@ -83,7 +90,14 @@ CALLED_DIRECTLY = tuple(
 )
 """Passes that no observer announces. Each takes a graph and may return another one."""
 
-PATCHES = (*(patch for patch, _ in STAGES), *CALLED_DIRECTLY, *OBSERVED, GROUP, *ENTRIES)
+PATCHES = (
+    *(patch for patch, _ in STAGES),
+    *CALLED_DIRECTLY,
+    *OBSERVED,
+    GROUP,
+    CHECK,
+    *ENTRIES,
+)
 
 REQUIRED_FAMILY = ""
 """The family inside a required pass, where nothing asks."""
@@ -97,7 +111,7 @@ def passes(gate: Gate, log: EventLog) -> Iterator[None]:
 
     Gated passes of the program ask it too, wherever they run.
     """
-    seam = _Seam(gate)
+    seam = _Seam(gate, log)
     with contextlib.ExitStack() as stack:
         gated = GatedPasses(gate, log, seam.inside_gated, compile_direction)
         stack.enter_context(SUPERVISION.of_process(gated))
@@ -116,8 +130,10 @@ def passes(gate: Gate, log: EventLog) -> Iterator[None]:
 class _Seam:
     """Wraps the functions that run passes, and tracks the family of the running passes."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Gate, log: EventLog) -> None:
         self._gate = gate
+        self._log = log
+        self._raised_by_rewrite: BaseException | None = None
         self._families = [OUTSIDE]
         self._group = () if misfit(GROUP) else owner_of(GROUP)
 
@@ -166,7 +182,10 @@ class _Seam:
         return run
 
     def pattern_pass(self, original: Function) -> Function:
-        """Wrap the method that applies a group of patterns. Each pattern asks for itself."""
+        """Wrap the method that applies a group of patterns. Each pattern asks for itself.
+
+        If the check of a match raises, the group is applied again, and such checks ask the gate.
+        """
 
         @functools.wraps(original)
         def apply(group: Any, *args: Any, **kwargs: Any) -> Any:
@@ -174,9 +193,40 @@ class _Seam:
             if family != REQUIRED_FAMILY:
                 family = FAMILIES.get(group.subsystem, family)
             with self._within(family):
-                return original(group, *args, **kwargs)
+                try:
+                    return original(group, *args, **kwargs)
+                except Exception as problem:
+                    rewriting, self._raised_by_rewrite = self._raised_by_rewrite, None
+                    if problem is rewriting or family == REQUIRED_FAMILY:
+                        raise
+                with self._asking_checks(group, family):
+                    return original(group, *args, **kwargs)
 
         return apply
+
+    @contextlib.contextmanager
+    def _asking_checks(self, group: Any, family: str) -> Iterator[None]:
+        """Let checks of matches that raise ask the gate: a pattern that is off does not match."""
+        with contextlib.ExitStack() as stack:
+            entries = {id(entry): entry for of_one in group.patterns.values() for entry in of_one}
+            for entry in entries.values():
+                if not _belongs_to_required(entry):
+                    unit = f"{family}.{pattern_name(entry)}"
+                    guarded = functools.partial(self._guarded_check, unit)
+                    stack.enter_context(patched(CHECK, guarded, self._log, on=entry))
+            yield
+
+    def _guarded_check(self, unit: str, original: Function) -> Function:
+        @functools.wraps(original)
+        def check(match: Any) -> Any:
+            try:
+                return original(match)
+            except Exception:
+                if self._gate.allows(unit, match.output_node().name):
+                    raise
+                return False
+
+        return check
 
     def application(self, original: Function) -> Function:
         """Wrap the method that rewrites one match of a pattern."""
@@ -186,7 +236,11 @@ class _Seam:
             family = self._families[-1]
             required = family == REQUIRED_FAMILY or _belongs_to_required(entry)
             if required or self._gate.allows(f"{family}.{pattern_name(entry)}", node.name):
-                original(entry, match, graph, node)
+                try:
+                    original(entry, match, graph, node)
+                except Exception as problem:
+                    self._raised_by_rewrite = problem
+                    raise
 
         return apply
 

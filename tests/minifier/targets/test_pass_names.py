@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
+from dataclasses import replace
+from functools import cache, wraps
 from typing import Any
 
 import torch
@@ -51,6 +52,17 @@ def test_every_pattern_has_a_descriptive_name() -> None:
     assert len(names) > 100
     assert not names & NAMELESS
     assert not any("<" in name or name.startswith("pattern_") for name in names)
+
+
+def test_a_pattern_keeps_its_name_while_its_check_is_wrapped() -> None:
+    (entry, *_) = registered()["randperm_index_pattern"]
+    check = entry.extra_check
+
+    @wraps(check)
+    def wrapped(match: Any) -> Any:
+        return check(match)
+
+    assert pattern_name(replace(entry, extra_check=wrapped)) == "randperm_index_pattern"
 
 
 def test_nameless_patterns_are_named_by_what_registers_or_traces_them() -> None:
