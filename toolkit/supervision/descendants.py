@@ -9,6 +9,8 @@ from pathlib import Path
 
 import psutil
 
+from tcdebug.minifier.processes.interpreters import PROGRAM
+
 PAUSE = 0.5
 """Seconds between looks. A process that imports torch lives longer."""
 
@@ -19,7 +21,10 @@ class Descendants:
 
     pid: int
     commands: dict[int, str] = field(default_factory=dict)
-    """By process id, the command lines of processes that loaded torch and were not forked."""
+    """By process id, the command lines of processes that loaded torch and were not forked.
+
+    Interpreters for repros are not among them, because they run no part of a script.
+    """
     _looked: float = 0.0
 
     def look(self) -> None:
@@ -43,5 +48,5 @@ class Descendants:
             maps = Path(f"/proc/{process.pid}/maps").read_text(errors="replace")
         except (psutil.Error, OSError):
             return  # the process has ended, or belongs to another user
-        if "libtorch_python" in maps and not forked:
-            self.commands[process.pid] = shlex.join(command)[:120]
+        if "libtorch_python" in maps and not forked and PROGRAM not in command:
+            self.commands[process.pid] = " ".join(shlex.join(command).split())[:120]
