@@ -14,6 +14,7 @@ first captured node for which the trace has no right value.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -49,6 +50,8 @@ MOST_NODES = 8
 
 Values = Mapping[str, Any]
 """Node name -> the value that it computed."""
+Sources = Sequence[tuple[int, torch.Tensor]]
+"""The positions of arguments, and the leaves with which their gradients are computed."""
 Compiled = Callable[[list[Any]], Any]
 
 
@@ -190,6 +193,8 @@ class _Expected:
 
     values: Values
     outputs: Sequence[Any]
+    arguments: int
+    """The number of arguments of the captured graph."""
     gradients: Sequence[tuple[int, Any]]
     """The gradients of arguments that require one, with the argument's position."""
     exact_values: Values
@@ -206,10 +211,10 @@ class _Expected:
 
     def first_wrong_gradient(self, gradients: Sequence[Any]) -> Difference | None:
         """Return the first wrong gradient, if the traced graph has the same arguments."""
+        if len(gradients) != self.arguments:
+            return None
         exact = dict(self.exact_gradients)
         for place, right in self.gradients:
-            if place >= len(gradients):
-                return None
             where = f"gradient {place}"
             if found := _differs(right, gradients[place], where, exact.get(place)):
                 return found
@@ -220,28 +225,29 @@ def _expected(captured: fx.GraphModule, args: Sequence[Any]) -> _Expected:
     """Run the captured graph on copies of its arguments, with the same random numbers."""
     with torch.random.fork_rng():
         copies = clone_values(args)
+        sources = _sources(copies)
         values, outputs = _computed(captured, copies, detach=False)
-        gradients = _gradients(copies, outputs) if torch.is_grad_enabled() else []
+        gradients = _gradients(sources, outputs) if torch.is_grad_enabled() else []
     exact: Values = {}
     exact_outputs: Sequence[Any] | None = None
     exact_gradients: Sequence[tuple[int, Any]] = ()
     with contextlib.suppress(Exception), torch.random.fork_rng():  # it may need its own dtypes
-        wide, exact, found = in_float64(
+        sources, exact, found = in_float64(
             partial(_computed, captured, detach=False), lambda graph: _on_wide(graph, args)
         )
         exact_outputs = [_plain(o) for o in found]
-        exact_gradients = _gradients(wide, found) if torch.is_grad_enabled() else ()
-    return _Expected(
-        values, [_plain(o) for o in outputs], gradients, exact, exact_outputs, exact_gradients
-    )
+        exact_gradients = _gradients(sources, found) if torch.is_grad_enabled() else ()
+    plain = [_plain(o) for o in outputs]
+    return _Expected(values, plain, len(args), gradients, exact, exact_outputs, exact_gradients)
 
 
 def _on_wide(
     graph: Callable[[Sequence[Any]], tuple[Values, list[Any]]], args: Sequence[Any]
-) -> tuple[list[Any], Values, list[Any]]:
-    """Return copies of arguments in float64, and what a graph computes from them."""
+) -> tuple[Sources, Values, list[Any]]:
+    """Return the sources of copies of arguments in float64, and what a graph computes from them."""
     wide = clone_values(args, _WIDER)
-    return wide, *graph(wide)
+    sources = _sources(wide)
+    return sources, *graph(wide)
 
 
 def _wider(memory: torch.Tensor) -> torch.Tensor:
@@ -251,15 +257,36 @@ def _wider(memory: torch.Tensor) -> torch.Tensor:
 _WIDER: Change = _wider
 
 
-def _gradients(copies: Sequence[Any], outputs: Sequence[Any]) -> list[tuple[int, Any]]:
-    """Return the gradients of the arguments that are leaves, as `replay.run` does."""
+def _sources(copies: Sequence[Any]) -> Sources:
+    """Return the leaf that each argument is, or is a clone of, before a graph updates arguments.
+
+    A leaf of several arguments is left out, because it has the sum of their gradients.
+    """
+    of_each = [leaves([copy]) for copy in copies]
+    count = Counter(id(leaf) for found in of_each for leaf in found)
+    return [
+        (k, leaf)
+        for k, (copy, found) in enumerate(zip(copies, of_each, strict=True))
+        for leaf in found
+        if count[id(leaf)] == 1 and (copy is leaf or _is_clone(copy, leaf))
+    ]
+
+
+def _is_clone(copy: torch.Tensor, leaf: torch.Tensor) -> bool:
+    made = copy.grad_fn
+    if made is None or made.name() != "CloneBackward0":
+        return False
+    return getattr(made.next_functions[0][0], "variable", None) is leaf
+
+
+def _gradients(sources: Sources, outputs: Sequence[Any]) -> list[tuple[int, Any]]:
+    """Return the gradients of arguments, for the cotangents of `replay.run`."""
     roots = [o for o in outputs if isinstance(o, torch.Tensor) and o.requires_grad]
-    wanted = leaves(copies)
-    if not roots or not wanted:
+    if not roots or not sources:
         return []
+    wanted = [leaf for _, leaf in sources]
     found = torch.autograd.grad(roots, wanted, cotangents(roots), allow_unused=True)
-    by_leaf = {id(leaf): gradient for leaf, gradient in zip(wanted, found, strict=True)}
-    return [(k, by_leaf[id(c)]) for k, c in enumerate(copies) if id(c) in by_leaf]
+    return [(k, gradient) for (k, _), gradient in zip(sources, found, strict=True)]
 
 
 class _NodeValues(fx.Interpreter):

@@ -59,7 +59,7 @@ NEAREST = """
 import torch
 def widened(x):
     return torch.nn.functional.interpolate(x, scale_factor=1.3, mode="nearest")
-torch.compile(widened)(torch.tensor([[[1.0, 2.0]]]))
+torch.compile(widened)(torch.tensor([[[[1.0, 2.0]]]]))
 """
 
 
@@ -72,9 +72,9 @@ def test_a_formula_that_the_backend_applies_too_is_named_in_every_place(
     assert done.status == 0
     (fault,) = done.json["faults"]
     named = [
-        "autograd.decomposition.aten.upsample_nearest1d",
-        "decompose.aten.upsample_nearest1d.default",
-        "lower.aten.upsample_nearest1d.default",
+        "autograd.decomposition.aten.upsample_nearest2d",
+        "decompose.aten.upsample_nearest2d.default",
+        "lower.aten.upsample_nearest2d.default",
     ]
     assert [c["unit"] for c in fault["culprits"]] == named
     assert fault["confirmed"]

@@ -98,6 +98,32 @@ def test_a_wrong_gradient_of_the_trace_is_distinguished_from_the_partition(
     assert found.what.endswith(", in backward")
 
 
+def test_a_wrong_gradient_of_an_argument_that_the_graph_updates_is_one_of_the_trace(
+    planted: Callable[..., None],
+) -> None:
+    """The argument was computed, and the update replaces what autograd knows of it."""
+
+    def make(original: Any) -> Any:
+        def create(*args: Any, **kwargs: Any) -> Any:
+            graph = original(*args, **kwargs)
+            doubled_saved(graph)
+            return graph
+
+        return create
+
+    def updates(x: torch.Tensor) -> torch.Tensor:
+        y = torch.tanh(x)
+        x.mul_(2)
+        return y.sin()
+
+    planted(graph_capture, "_create_graph", make)
+    x, _ = inputs(gradients=True)
+    found = stage_of(updates, x.clone())
+    assert found is not None
+    assert (found.stage, found.last_equal) == ("autograd.trace", "capture")
+    assert found.what.startswith("gradient 0: ")
+
+
 def test_a_backward_that_differs_from_its_trace_leads_to_the_partition(
     planted: Callable[..., None],
 ) -> None:
