@@ -16,6 +16,7 @@ from tcdebug.minifier.judging.check import run_check
 from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.oracles.question import CandidateType
 from tcdebug.minifier.processes.interpreters import Interpreters
+from tcdebug.minifier.repros.claims import withdraw_claim
 from tcdebug.minifier.repros.verify import (
     FAILS,
     LATE,
@@ -43,6 +44,13 @@ class Reproduction(Generic[CandidateType]):
 
     def write(self, branch: Branch[CandidateType], path: Path) -> str:
         """Write the repro of a branch, and record in the branch how it ran. Return a note."""
+        note = self._written(branch, path)
+        if branch.repro is not None and branch.off and not branch.passes:
+            withdraw_claim(branch.repro)
+        return note
+
+    def _written(self, branch: Branch[CandidateType], path: Path) -> str:
+        """Write forms of a repro until one fails by itself, and passes if it must."""
         facts = ReproFacts(
             branch.best, branch.failure, tuple(branch.off), branch.base, branch.nearest_passing,
             self.oracle.passes_needed, self.oracle.limits,

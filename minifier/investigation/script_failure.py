@@ -50,6 +50,7 @@ from tcdebug.minifier.investigation.script_layers import (
 from tcdebug.minifier.investigation.script_runs import ScriptRuns
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.processes.job import Job
+from tcdebug.minifier.repros.claims import withdraw_claim
 from tcdebug.minifier.repros.script_repro import write_repro
 from tcdebug.minifier.repros.verify import Verified, verify
 from tcdebug.minifier.search.repeats import Rate, confidence
@@ -226,6 +227,8 @@ class ScriptFailure:
         elif passing is not None and not passing.passed:
             notes.append(f"the repro does not pass with {' and '.join(off)} off")
         passed = passing is not None and passing.passed
+        if off and not passed:
+            withdraw_claim(path)
         confirmed = self.finding.settled and not self.rounding and failing.reproduced and passed
         if not late and flaky is None and not (failing.reproduced and passed):
             flaky = self._failing_in_eager(EAGER_RERUNS_IN_DOUBT, EAGER_RERUNS)

@@ -29,6 +29,7 @@ from tcdebug.minifier.cases.source import module_source, readable_names
 from tcdebug.minifier.cases.stored import save_tensors
 from tcdebug.minifier.judging.further_calls import MOST_CALLS, can_be_repeated
 from tcdebug.minifier.judging.validation import ACCEPTED
+from tcdebug.minifier.repros.claims import CULPRIT, passes_without
 from tcdebug.minifier.repros.inputs_text import InputsText
 from tcdebug.minifier.repros.repro_judging import (
     SpeedLimits,
@@ -248,7 +249,7 @@ def _facts(case: Case, repro: Repro) -> list[str]:
         f"{platform.machine()}",
     ]
     if repro.culprits:
-        lines.insert(1, f"culprit   {', '.join(repro.culprits)}")
+        lines.insert(1, f"{CULPRIT}{', '.join(repro.culprits)}")
     if repro.outcome.kind is Kind.OK:
         del lines[0]
     if repro.passing is not None:
@@ -277,10 +278,7 @@ def write_passing(case: Case, repro: Repro, path: Path) -> str:
 
 
 def _usage(repro: Repro) -> str:
-    if not repro.culprits:
-        return ""
-    off = " ".join(f"--off={c}" for c in repro.culprits)
-    return f"\nIt passes with the culprit switched off: {off}"
+    return f"\n{passes_without(repro.culprits)}" if repro.culprits else ""
 
 
 def _indented(text: str) -> str:

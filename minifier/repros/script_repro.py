@@ -12,6 +12,7 @@ from tcdebug.minifier.cases import environment
 from tcdebug.minifier.cases.exception_identity import PLAIN, first_line, plain
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job
+from tcdebug.minifier.repros.claims import passes_without
 from tcdebug.minifier.repros.last_words import NUMBERS, WORDS
 from tcdebug.minifier.repros.script_setup import INPUT, found_text, keeps_input
 
@@ -58,13 +59,12 @@ def write_repro(
     else:
         copy.write_bytes(script.read_bytes())
     template = (resources.files(__package__) / "script_repro.py.tmpl").read_text()
-    off = " ".join(f"--off={u}" for u in units)
     text = string.Template(template).substitute(
         off=job.toggles,
         title=f"{outcome.kind.value} of a script: {outcome.signature}".replace('"', "'"),
         culprit=", ".join(units) or "not found",
         name=path.name,
-        usage=f"It passes with the culprit switched off: {off}" if units else "",
+        usage=passes_without(units),
         script=repr(str(script)),
         found=found_text(script, copy.name),
         args=job.args,

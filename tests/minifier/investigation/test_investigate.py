@@ -224,6 +224,10 @@ def test_a_culprit_that_the_budget_leaves_uncertain_is_a_suspect(tmp_path: Path)
     ).run()
     assert (report.status, report.confirmed, report.confidence) == ("budget", False, 0.0)
     assert suspicion(report) == ["suspected, but not confirmed: lower.a"]
+    lines = (tmp_path / "repro.py").read_text().splitlines()
+    assert "suspect   lower.a" in lines
+    assert "It was not seen to pass with the suspect switched off: --off=lower.a" in lines
+    assert not any("passes with the culprit" in line for line in lines)
 
 
 def test_the_layer_of_a_unit_without_which_it_fails_in_a_different_way_is_named(
