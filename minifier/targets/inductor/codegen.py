@@ -47,7 +47,10 @@ ATTENTION = (torch.ops.higher_order.flex_attention, torch.ops.higher_order.flex_
 
 @contextlib.contextmanager
 def kernels(gate: Gate, log: EventLog) -> Iterator[None]:
-    """Let vectorised kernels, reused buffers, and each setting once per graph, ask."""
+    """Let vectorised kernels, reused buffers, and each setting once per graph, ask.
+
+    A buffer asks too if the check whether it fits raises.
+    """
 
     def vectorizing(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -63,7 +66,12 @@ def kernels(gate: Gate, log: EventLog) -> Iterator[None]:
         @functools.wraps(original)
         def should_reuse_buffer(self: Any, free_line: Any, *args: Any, **kwargs: Any) -> bool:
             names = f"{free_line.node.get_name()} for {self.node.get_name()}"
-            wanted = bool(original(self, free_line, *args, **kwargs))
+            try:
+                wanted = bool(original(self, free_line, *args, **kwargs))
+            except Exception:
+                if gate.allows("memory.reuse", names):
+                    raise
+                return False
             return wanted and gate.allows("memory.reuse", names)
 
         return should_reuse_buffer

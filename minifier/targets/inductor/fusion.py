@@ -24,20 +24,30 @@ PATCHES = (
 
 @contextlib.contextmanager
 def fusions(gate: Gate, log: EventLog) -> Iterator[None]:
-    """Let every pair that all of inductor's rules allow to fuse ask the gate, once per graph."""
+    """Let every pair that all of inductor's rules allow to fuse ask the gate, once per graph.
+
+    A pair for which a rule raises asks too. It is not fused if its unit is off.
+    """
 
     def asking(original: Callable[..., bool]) -> Callable[..., bool]:
         answers: dict[tuple[int, str, str], bool] = {}
 
-        @functools.wraps(original)
-        def can_fuse(self: Any, node1: Any, node2: Any, *args: Any, **kwargs: Any) -> bool:
-            if not original(self, node1, node2, *args, **kwargs):
-                return False
-            key = (id(self), node1.get_name(), node2.get_name())
+        def answer(scheduler: Any, node1: Any, node2: Any) -> bool:
+            key = (id(scheduler), node1.get_name(), node2.get_name())
             if key not in answers:
                 pair = f"{kernel_name(node1)} | {kernel_name(node2)}"
                 answers[key] = gate.allows(_unit(node1, node2), pair)
             return answers[key]
+
+        @functools.wraps(original)
+        def can_fuse(self: Any, node1: Any, node2: Any, *args: Any, **kwargs: Any) -> bool:
+            try:
+                wanted = original(self, node1, node2, *args, **kwargs)
+            except Exception:
+                if answer(self, node1, node2):
+                    raise
+                return False
+            return wanted and answer(self, node1, node2)
 
         return can_fuse
 

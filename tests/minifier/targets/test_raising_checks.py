@@ -1,4 +1,4 @@
-"""A pattern of inductor whose check of a match raises is a unit, as one whose rewrite does."""
+"""A step of inductor whose check raises is a unit, as one that raises when it is done."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch._inductor.codegen.wrapper import AllocateLine
 from torch._inductor.fx_passes.joint_graph import patterns
 from torch._inductor.pattern_matcher import Arg, CallFunction, register_graph_pattern
+from torch._inductor.scheduler import Scheduler
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
@@ -69,3 +71,34 @@ def test_a_program_compiles_without_a_pattern_whose_check_or_rewrite_raises(
         assert result.tolist() == [1.0] * 4
         assert asked == ["joint.halves_a_sine"]
         assert entry.extra_check is check
+
+
+def two_reductions(x: torch.Tensor) -> torch.Tensor:
+    return (x.sum(0) + 1).amax() + (x @ x).relu().sum() + (x @ x @ x).exp().sum()
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "unit"),
+    [(Scheduler, "can_fuse", "fuse"), (AllocateLine, "should_reuse_buffer", "memory.reuse")],
+)
+def test_a_program_compiles_without_a_fusion_or_reuse_whose_rules_raise(
+    monkeypatch: pytest.MonkeyPatch, owner: type, name: str, unit: str
+) -> None:
+    monkeypatch.setattr(owner, name, raises)
+    x = torch.eye(4)
+
+    def compiled(*off: str) -> tuple[torch.Tensor | str, list[str]]:
+        torch._dynamo.reset()
+        with inductor.switched(Toggles.parse(off), EventLog(None)) as gate:
+            try:
+                result: torch.Tensor | str = torch.compile(two_reductions)(x)
+            except Exception as problem:
+                result = str(problem)
+        return result, [d.unit for d in gate.decisions]
+
+    result, asked = compiled()
+    assert "not all inputs found" in str(result)
+    assert asked[-1].startswith(unit)
+    result, _ = compiled(unit)
+    assert isinstance(result, torch.Tensor)
+    torch.testing.assert_close(result, two_reductions(x))
