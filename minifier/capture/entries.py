@@ -18,7 +18,8 @@ from typing import Any
 import torch
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.patching import Patch
+from tcdebug.compiler.patching import Patch, patched
+from tcdebug.minifier.capture.cache_bundles import SAVE, saving_something
 from tcdebug.minifier.capture.saved_code import SavableStandIn, SavedCode, patched_when_imported
 from tcdebug.minifier.processes.callers import called_by_user
 from tcdebug.minifier.targets.backends import Backend, has_text
@@ -127,6 +128,7 @@ def artifacts_savable(log: EventLog) -> Iterator[None]:
 
 def _kept_in_process(saved: SavedCode, patches: contextlib.ExitStack, log: EventLog) -> None:
     """Keep what cannot be written: stand-ins, and artifacts of a compile without caches."""
+    patches.enter_context(patched(SAVE, saving_something, log))
     patched_when_imported(patches, LOAD_ARTIFACT, partial(_loading, saved), log)
     patched_when_imported(patches, SAVE_ARTIFACT, partial(_saving, saved), log)
 

@@ -11,6 +11,7 @@ from torch._dynamo.exc import UncapturedHigherOrderOpError
 from torch._functorch import config as functorch_config
 from torch._higher_order_ops.while_loop import while_loop
 from torch._inductor import config as inductor_config
+from torch.compiler._cache import CacheArtifactManager
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
@@ -53,6 +54,20 @@ def test_settings_that_torch_compile_refuses_belong_to_the_backend(layer: str) -
         layers_off(Toggles.parse(["fuse"]), EventLog(None)),
     ):
         torch.compile(torch.neg, mode="fastest")
+
+
+@pytest.mark.parametrize("layer", ["layer.dynamo", *STAND_INS, *CACHES])
+def test_a_script_can_save_and_load_what_torch_has_cached_where_nothing_is(
+    layer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CacheArtifactManager, "serialize", lambda: None)
+    assert torch.compiler.save_cache_artifacts() is None
+    with off(layer):
+        artifacts, info = torch.compiler.save_cache_artifacts()  # type: ignore[misc]
+        loaded = torch.compiler.load_cache_artifacts(artifacts)
+    assert info.empty()
+    assert loaded is not None and loaded.empty()
+    assert torch.compiler.save_cache_artifacts() is None
 
 
 def test_without_dynamo_nothing_is_captured() -> None:
