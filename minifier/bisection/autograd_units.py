@@ -70,7 +70,7 @@ def find_autograd_units(
     behind: tuple[Fault, ...] = ()
     if without.kind is not Kind.OK:
         if failure.same_bug(without):
-            behind = _same_fault_behind(bisected(without, toggles))
+            behind = _same_fault_behind(asked, base, bisected(without, toggles))
         if not behind:
             note = f"AOTAutograd alone passes without {', '.join(units)}, but the backend does not"
             return AutogradFinding(notes=(note,))
@@ -78,13 +78,17 @@ def find_autograd_units(
     return AutogradFinding((*faults, *(replace(f, failure=failure) for f in behind)))
 
 
-def _same_fault_behind(verdict: Verdict) -> tuple[Fault, ...]:
+def _same_fault_behind(asked: Repeatable, base: Toggles, verdict: Verdict) -> tuple[Fault, ...]:
     """Return the faults of the backend, which fails in the same way without those of AOTAutograd.
 
     Both may apply the same formula: a decomposition of torch, and a decomposition or a lowering of
-    the backend.
+    the backend. Without the units of the backend alone, it must fail.
     """
-    return verdict.faults if verdict.confirmed else ()
+    if not verdict.confirmed:
+        return ()
+    units = verdict.units()
+    alone = asked.ask(base.without(off=units), f"without {', '.join(units)}")
+    return verdict.faults if alone.failed else ()
 
 
 def _is_in_backward(asked: Repeatable, base: Toggles, alone: Outcome, confidence: float) -> bool:

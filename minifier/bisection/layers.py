@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from tcdebug.compiler.gate.toggles import Toggles
@@ -37,6 +37,10 @@ class LayerFinding:
     rungs: tuple[ladder.Rung, ...] = ()
     notes: tuple[str, ...] = ()
     in_doubt: tuple[str, ...] = ()
+
+    def settled(self) -> LayerFinding:
+        """Return it without the doubt, and without the note about that, which is the first."""
+        return replace(self, in_doubt=(), notes=self.notes[1:]) if self.in_doubt else self
 
 
 def find_graph_layer(

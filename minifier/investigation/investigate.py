@@ -254,13 +254,16 @@ class Investigation(Generic[CandidateType]):
         self.findings.layer = self.subject.find_layer(
             oracle, branch.base, failure, self.wanted_confidence
         )
-        self.findings.notes += self.findings.layer.notes
         if self.findings.layer.switch:
             decision = Decision(self.findings.layer.switch, self.subject.backend, "", 0, True)
             branch.fault = Fault(failure, (decision,), whole_unit=True)
             branch.is_layer = True
-        if self.findings.layer.switch == AUTOGRAD:
-            self._find_autograd_units(branch, oracle, failure)
+        place = len(self.findings.notes)
+        try:
+            if self.findings.layer.switch == AUTOGRAD:
+                self._find_autograd_units(branch, oracle, failure)
+        finally:  # units of AOTAutograd may settle a doubt that the notes mention
+            self.findings.notes[place:place] = self.findings.layer.notes
 
     def _find_autograd_units(
         self,
@@ -287,6 +290,7 @@ class Investigation(Generic[CandidateType]):
             branch.fault, *others = found.faults
             branch.alternatives = tuple(others)
             branch.is_layer = False
+            self.findings.layer = self.findings.layer.settled()
 
     # -- bisect the whole, then minimise ----------------------------------------------------
 

@@ -84,6 +84,30 @@ def test_a_formula_that_the_backend_applies_too_is_named_in_every_place(
     assert python(fault["repro"], *off).status == 0
 
 
+STRIDES = """
+import torch
+def copied(x):
+    x.add_(1)
+    return torch.as_strided_copy(x, (3,), (2,))
+torch.compile(copied)(torch.arange(10)[::2])
+"""
+
+
+@pytest.mark.slow
+def test_a_unit_of_aotautograd_is_confirmed_where_aotautograd_alone_fails_in_another_way(
+    tcdebug: Command, python: Command, script: Script
+) -> None:
+    """The result of an update loses its strides. A backend then reads another element."""
+    done = tcdebug("bisect", "--script-seconds", "0", "--json", script(STRIDES))
+    (fault,) = done.json["faults"]
+    named = ["autograd.functionalization.aten.add_.Tensor", "lower.aten.copy.default"]
+    assert [*(c["unit"] for c in fault["culprits"]), *fault["alternatives"]] == named
+    assert (done.status, fault["confirmed"]) == (0, True)
+    assert not any("may be at fault" in note for note in done.json["notes"])
+    off = [f"--off={unit}" for unit in named]
+    assert [python(fault["repro"], *some).status for some in (off[:1], off[1:], off)] == [1, 1, 0]
+
+
 @pytest.mark.slow
 def test_the_first_stage_whose_values_differ_is_named_where_no_unit_is_at_fault(
     tcdebug: Command, script: Script
