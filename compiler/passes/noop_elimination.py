@@ -1,8 +1,8 @@
 """Removes copies and views that leave their operand unchanged.
 
 Matches the operators in `COPIES` and `VIEWS` if dtype, device, size, strides and the order of
-elements stay the same. A copy that is returned, or is made of an input, stays: either tensor may be
-written to later.
+elements stay the same. A copy that is returned, or is made of an input or of a view of one, stays:
+either tensor may be written to later.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from tcdebug.compiler.passes.replacement import escaping, replace_by_equal, same_tensor
+from tcdebug.compiler.passes.replacement import escaping, replace_by_equal, same_tensor, views_of
 
 aten = torch.ops.aten
 prims = torch.ops.prims
@@ -31,6 +31,7 @@ VIEWS = (
 def noop_elimination(graph: fx.Graph) -> bool:
     """Remove copies and views that leave their operand unchanged."""
     returned, kept = set(graph.output_node().all_input_nodes), escaping(graph)
+    given = views_of(graph, (node for node in graph.nodes if node.op != "call_function"))
     changed = False
     for node in list(graph.nodes):
         if node.target not in COPIES and node.target not in VIEWS:
@@ -40,7 +41,7 @@ def noop_elimination(graph: fx.Graph) -> bool:
             continue
         if node in returned or not _same_order(node):
             continue
-        if node.target in COPIES and (source.op != "call_function" or {node, source} <= kept):
+        if node.target in COPIES and (source in given or {node, source} <= kept):
             continue
         replace_by_equal(graph, node, source, kept)
         changed = True

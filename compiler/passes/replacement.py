@@ -51,10 +51,20 @@ def same_numbers(a: tuple[object, ...], b: tuple[object, ...]) -> bool:
 def escaping(graph: fx.Graph) -> set[fx.Node]:
     """Return the values whose memory outlives the graph or may be written to.
 
-    These are the results and the tensors that they view, and operands of calls that may write. A
+    These are the results, operands of calls that may write, and what shares memory with them. A
     replacement of one of them must not share memory with another value.
     """
-    return _with_what_they_view(graph, graph.output_node().all_input_nodes)
+    found = _with_what_they_view(graph, graph.output_node().all_input_nodes)
+    return found | views_of(graph, found)
+
+
+def views_of(graph: fx.Graph, values: Iterable[fx.Node]) -> set[fx.Node]:
+    """Return the values that may share the memory of given ones."""
+    found = set(values)
+    for node in graph.nodes:
+        if may_share_memory(node) and not found.isdisjoint(node.all_input_nodes):
+            found.add(node)
+    return found
 
 
 def replace_by_equal(graph: fx.Graph, node: fx.Node, source: fx.Node, kept: set[fx.Node]) -> None:
@@ -66,10 +76,13 @@ def replace_by_equal(graph: fx.Graph, node: fx.Node, source: fx.Node, kept: set[
 
 
 def strided_as_eager(graph: fx.Graph) -> set[fx.Node]:
-    """The values that must keep eager's strides: `escaping` without tensors that are only saved."""
+    """The values that must keep eager's strides: results that are not only saved, and their bases.
+
+    Operands of calls that may write are among them.
+    """
     output = graph.output_node()
     if FIXED_STRIDES not in output.meta:
-        return escaping(graph)
+        return _with_what_they_view(graph, output.all_input_nodes)
     results: Any = output.args[0]
     fixed = [r for r in results[: output.meta[FIXED_STRIDES]] if isinstance(r, fx.Node)]
     return _with_what_they_view(graph, fixed)
