@@ -1,7 +1,8 @@
-"""fuse.recompute: compute a producer again instead of storing it, where reductions were divided.
+"""fuse.recompute: compute a producer in all of its consumers if a GPU then reads and stores less.
 
 The exponentials of a softmax are read by their sum and by the result. If rows are divided among the
-programs of a GPU, the sum has a kernel of its own. It reads fewer bytes if both compute them.
+programs of a GPU, or the result lies in another order than the operand, the sum and the result have
+kernels of their own. Both compute the exponentials, which are not stored.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from tcdebug.compiler.schedule.inline import indirect, inlined_where
 from tcdebug.compiler.schedule.splitting.split_reduction import DEVICES
 
 UNIT = "fuse.recompute"
-HALF = 0.5
+WHOLE = 0.5
+"""A load of more elements than this, for each element of the producer, is no value of a row."""
 MOST_WORK = 32
 """The most operations that take no longer than a GPU reads an element."""
 AGAIN = 1.25
@@ -29,11 +31,12 @@ The last piece of a row may have too many, and a row has values that all of its 
 
 
 def recompute_producers(graph: Graph, gate: Gate, divided: Mapping[str, str]) -> Graph:
-    """Return the graph with producers of divided reductions computed in all of their consumers.
+    """Return the graph with some producers computed in all of their consumers.
 
-    `divided` maps reductions of pieces to those that combine their results. A producer that does
-    not read such a result may be computed by the kernel of its operands; if these are not in memory
-    in any case, it stays there.
+    These are read by a divided reduction, or are stored in another order than they are read. If
+    they read no result of a divided reduction, their operands must be in memory in any case:
+    otherwise the kernel of the operands may compute them. `divided` maps reductions of pieces to
+    those that combine their results.
     """
     if all(node.out is None or node.out.device.type not in DEVICES for node in graph.nodes):
         return graph
@@ -44,7 +47,7 @@ def recompute_producers(graph: Graph, gate: Gate, divided: Mapping[str, str]) ->
     def refuses(producer: Pointwise, consumers: Sequence[Node], in_memory: bool) -> str:
         if in_memory:
             return "it is stored anyway"
-        whole = [load for load, share in _loads(producer) if share > HALF]
+        whole = [load for load, share in _loads(producer) if share > WHOLE]
         if not any(c.name in divided for c in consumers) and not _turns(producer, whole, buffers):
             return "its consumers may be one kernel"
         if combined.isdisjoint(reads(producer)) and any(e.buffer not in stored for e in whole):

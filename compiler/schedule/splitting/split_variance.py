@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import torch
+
+from tcdebug.compiler.ir.arithmetic.index import Atom, Index
 from tcdebug.compiler.ir.build import call, cast, constant
 from tcdebug.compiler.ir.expr import Call, Expr, Guarded, Load, loads
 from tcdebug.compiler.ir.graph import Reduction
@@ -53,31 +56,30 @@ def split_distances(node: Reduction, total: DividedSum, name: str) -> tuple[Redu
     `total` is what `is_of_distances` returned, and `name` the name of the first result.
     """
     first, last = total.pieces, total.combined
-    dtype = first.body.dtype
-    count = cast(total.count, dtype)
-    elements = call("maximum", count, constant(dtype, 1))
-    own = Load(dtype, first.name, first.index)
-    body, element = first.body, first.body
-    if total.guarded:
-        assert isinstance(body, Guarded)
-        element = body.body
-    squared = cast(_squared(element, call("div", own, elements)), node.body.dtype)
-    if total.guarded:
-        assert isinstance(body, Guarded)
-        squared = Guarded(squared.dtype, body.condition, squared, constant(squared.dtype, 0))
-    part = replace(first.out, name=name, dtype=node.out.dtype)
     assert isinstance(last.body, Load) and isinstance(node.body, Call)
-    distance = node.body.operands[0]
-    assert isinstance(distance, Call)
-    values = {axis: place for axis, place in zip(first.axes, last.body.index, strict=True)}
-    own_mean = call("div", last.body, elements.substitute(values))
-    between = _squared(cast(own_mean, node.body.dtype), distance.operands[1])
-    weighted = call("mul", between, cast(count.substitute(values), node.body.dtype))
-    within = Load(part.dtype, name, last.body.index)
-    return (
-        replace(first, out=part, body=squared, origin=node.origin),
-        replace(node, reduced=last.reduced, body=call("add", within, weighted)),
-    )
+    dtype = node.body.dtype
+    count = cast(total.count, first.body.dtype)
+    elements = call("maximum", count, constant(first.body.dtype, 1))
+    own_mean = call("div", Load(first.body.dtype, first.name, first.index), elements)
+    part = replace(first.out, name=name, dtype=node.out.dtype)
+    within = replace(first, out=part, body=_from(own_mean, total, dtype), origin=node.origin)
+
+    (_, mean) = node.body.operands[0].operands
+    values: dict[Atom, Index] = dict(zip(first.axes, last.body.index, strict=True))
+    mean_of_piece = cast(call("div", last.body, elements.substitute(values)), dtype)
+    between = call("mul", _squared(mean_of_piece, mean), cast(count.substitute(values), dtype))
+    body = call("add", Load(part.dtype, name, last.body.index), between)
+    return within, replace(node, reduced=last.reduced, body=body)
+
+
+def _from(mean: Expr, total: DividedSum, dtype: torch.dtype) -> Expr:
+    """Return the squared distance of an element of a piece from a mean; 0 where it has none."""
+    body = total.pieces.body
+    if not total.guarded:
+        return cast(_squared(body, mean), dtype)
+    assert isinstance(body, Guarded)
+    inside = cast(_squared(body.body, mean), dtype)
+    return Guarded(dtype, body.condition, inside, constant(dtype, 0))
 
 
 def _squared(a: Expr, b: Expr) -> Expr:
