@@ -5,6 +5,7 @@ from __future__ import annotations
 from tcdebug.compiler.patching import Patch
 from tcdebug.minifier.capture import (
     aot_functions,
+    cache_bundles,
     capture,
     direct_captures,
     entries,
@@ -29,6 +30,7 @@ PATCHES: tuple[Patch, ...] = (
     *direct_captures.PATCHES,
     *exports.PATCHES,
     *entries.PATCHES,
+    *cache_bundles.PATCHES,
     *aot_functions.PATCHES,
     *marked_work.PATCHES,
     *threads.PATCHES,

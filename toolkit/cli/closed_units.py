@@ -25,7 +25,7 @@ CLOSED = (
     *(f"partition.{name}" for name in ("cse", "min_cut", "recompute")),
     *(f"fuse.{name}" for name in ("inline", "vertical", "reduction", "horizontal", "combo")),
     *(f"fuse.{name}" for name in ("place_by_value", "prologue", "epilogue")),
-    *(f"fuse.{name}" for name in ("split_reduction", "split_scan")),
+    *(f"fuse.{name}" for name in ("recompute", "split_reduction", "split_scan")),
     "fuse.column_sums",
     *UNITS,
     *(f"codegen.{name}" for name in ("autotune", "block_pointer", "block_size", "combo_kernel")),
