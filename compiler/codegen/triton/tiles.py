@@ -246,7 +246,10 @@ def _rows(kernel: FlatKernel, *, persistent: bool) -> Tile:
 
 
 def _more_warps(kernel: FlatKernel, outer: int) -> int:
-    """Return by which factor few programs that reduce columns should have more warps."""
+    """Return how many times 4 warps a program that reduces columns should have: 1, 2 or 4.
+
+    A multiprocessor should have 32 warps, also if there are few columns.
+    """
     programs, more = max(1, outer * widest(kernel) // COLUMN_BYTES), 1
     while more < 4 and programs * more * 2 <= MULTIPROCESSORS * 8:
         more *= 2
