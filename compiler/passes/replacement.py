@@ -54,12 +54,11 @@ def escaping(graph: fx.Graph) -> set[fx.Node]:
     These are the results, operands of calls that may write, and what shares memory with them. A
     replacement of one of them must not share memory with another value.
     """
-    found = _with_what_they_view(graph, graph.output_node().all_input_nodes)
-    return found | views_of(graph, found)
+    return views_of(graph, _with_what_they_view(graph, graph.output_node().all_input_nodes))
 
 
 def views_of(graph: fx.Graph, values: Iterable[fx.Node]) -> set[fx.Node]:
-    """Return the values that may share the memory of given ones."""
+    """Return given values and those that may share their memory."""
     found = set(values)
     for node in graph.nodes:
         if may_share_memory(node) and not found.isdisjoint(node.all_input_nodes):

@@ -59,6 +59,17 @@ def test_no_stage_is_named_if_nothing_differs(gradients: bool) -> None:
     assert stage_of(block, *inputs(gradients=gradients)) is None
 
 
+def tracing_doubled(original: Any) -> Any:
+    """Plant a fault in the function that traces: what backward reads is doubled."""
+
+    def create(*args: Any, **kwargs: Any) -> Any:
+        graph = original(*args, **kwargs)
+        doubled_saved(graph)
+        return graph
+
+    return create
+
+
 @pytest.mark.parametrize("gradients", [False, True])
 def test_a_wrong_trace_leads_to_the_captured_node(
     planted: Callable[..., None], gradients: bool
@@ -82,15 +93,7 @@ def test_a_wrong_trace_leads_to_the_captured_node(
 def test_a_wrong_gradient_of_the_trace_is_distinguished_from_the_partition(
     planted: Callable[..., None],
 ) -> None:
-    def make(original: Any) -> Any:
-        def create(*args: Any, **kwargs: Any) -> Any:
-            graph = original(*args, **kwargs)
-            doubled_saved(graph)
-            return graph
-
-        return create
-
-    planted(graph_capture, "_create_graph", make)
+    planted(graph_capture, "_create_graph", tracing_doubled)
     found = stage_of(block, *inputs(gradients=True))
     assert found is not None
     assert found.stage == "autograd.trace"
@@ -103,20 +106,12 @@ def test_a_wrong_gradient_of_an_argument_that_the_graph_updates_is_one_of_the_tr
 ) -> None:
     """The argument was computed, and the update replaces what autograd knows of it."""
 
-    def make(original: Any) -> Any:
-        def create(*args: Any, **kwargs: Any) -> Any:
-            graph = original(*args, **kwargs)
-            doubled_saved(graph)
-            return graph
-
-        return create
-
     def updates(x: torch.Tensor) -> torch.Tensor:
         y = torch.tanh(x)
         x.mul_(2)
         return y.sin()
 
-    planted(graph_capture, "_create_graph", make)
+    planted(graph_capture, "_create_graph", tracing_doubled)
     x, _ = inputs(gradients=True)
     found = stage_of(updates, x.clone())
     assert found is not None
