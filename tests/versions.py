@@ -5,7 +5,8 @@
 
 Creates a virtual environment for each version, or reuses that of an earlier call: torch of that
 version, and this checkout with its dev extra. Runs the default tests, or those of --only, and the
-bugs planted in inductor. Prints the failures; the exit status is 1 if there are any.
+bugs planted in inductor. Prints a row of a table when a suite ends, and all failures at the end;
+the exit status is 1 if there are any.
 """
 # ruff: noqa: T201 # a table is what it is for
 
@@ -16,6 +17,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +52,11 @@ class SuiteResult:
     passed: int
     skipped: int
     shortfalls: tuple[Shortfall, ...]
+
+    def row(self, torch: str, python: str, seconds: float) -> str:
+        """A row of the table of results."""
+        counts = f"{self.passed} | {self.skipped} | {len(self.shortfalls)}"
+        return f"| {torch} | {python} | {self.name} | {counts} | {seconds:.0f} |"
 
 
 def facts(python: Path, version: str) -> tuple[str, str] | None:
@@ -133,6 +140,7 @@ def main() -> int:
     parser.add_argument("versions", nargs="+", metavar="VERSION", help="of torch: 2.12 or 2.12.1")
     parser.add_argument("--only", nargs="+", default=[], metavar="PATH", help="tests to run")
     parser.add_argument("--planted", default="", metavar="WORDS", help="pytest -k of planted bugs")
+    parser.add_argument("-n", "--processes", type=int, default=2, help="that run tests")
     parser.add_argument("--python", default=sys.executable, help="the interpreter to build with")
     parser.add_argument(
         "--folder",
@@ -141,24 +149,23 @@ def main() -> int:
         help="where the environments are kept",
     )
     args = parser.parse_args()
-    rows, short = [], []
+    short: list[str] = []
+    print("| torch | Python | tests | passed | skipped | fell short | seconds |")
+    print("|---|---|---|---|---|---|---|", flush=True)
     for version in args.versions:
         folder: Path = args.folder / version
         try:
             python = environment(folder, version, args.python)
         except NotInstalled as problem:
-            rows.append(f"| {version} | | not installed | 0 | 0 | 1 |")
+            print(f"| {version} | | not installed | 0 | 0 | 1 | |", flush=True)
             short.append(f"| {version} | installation | {cell(str(problem))} |")
             continue
         torch, python_version = facts(python, version) or (version, "")
         for name, arguments in suites(args.only, args.planted):
-            print(f"torch {torch}, Python {python_version}: {name}", file=sys.stderr, flush=True)
-            done = run(python, name, arguments, folder / "pytest_cache")
-            counts = f"{done.passed} | {done.skipped} | {len(done.shortfalls)}"
-            rows.append(f"| {torch} | {python_version} | {name} | {counts} |")
+            began = time.monotonic()
+            done = run(python, name, ["-n", str(args.processes), *arguments], folder / "cache")
+            print(done.row(torch, python_version, time.monotonic() - began), flush=True)
             short += [f"| {torch} | {s.what} | {cell(s.how)} |" for s in done.shortfalls]
-    print("| torch | Python | tests | passed | skipped | fell short |\n|---|---|---|---|---|---|")
-    print(*rows, sep="\n")
     if short:
         print("\n| torch | what fell short | how |\n|---|---|---|", *short, sep="\n")
     return 1 if short else 0
