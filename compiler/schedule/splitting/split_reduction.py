@@ -61,13 +61,15 @@ class Pieces:
     """How the elements of a reduction are divided.
 
     Each point of the axes in `whole` is in another piece, and `cut` is divided in `count`. The
-    pieces take its elements in `turns`, or neighbours.
+    pieces take its elements in `turns`, or neighbours. The partial results of a piece are
+    neighbours in memory, or those of all pieces for a result are, if pieces are `inside`.
     """
 
     whole: tuple[Axis, ...]
     cut: Axis | None = None
     count: int = 1
     turns: bool = False
+    inside: bool = False
 
 
 def split_reductions(graph: Graph, gate: Gate) -> tuple[Graph, dict[str, str]]:
@@ -106,9 +108,9 @@ def split_reductions(graph: Graph, gate: Gate) -> tuple[Graph, dict[str, str]]:
             left.append(last)  # it may have many rows to combine
         else:
             assert found is not None
-            divided[node.name] = split = _split(node, found, name)
-            buffers[name] = split.pieces.out
-            nodes += (split.pieces, split.combined)
+            divided[node.name] = halves = split(node, found, name)
+            buffers[name] = halves.pieces.out
+            nodes += (halves.pieces, halves.combined)
     return replace(graph, nodes=tuple(nodes)), parts
 
 
@@ -229,11 +231,11 @@ def _again(node: Reduction, buffers: Mapping[str, Buffer], taken: set[str]) -> t
     if inner < MANY or not 1 < rows <= FEW:
         return (node,)
     by = _along(node, _by_stride(node, buffers)[::-1], math.isqrt(inner))
-    split = _split(node, by, fresh(f"{node.name}_piece", taken))
-    return split.pieces, split.combined
+    halves = split(node, by, fresh(f"{node.name}_piece", taken))
+    return halves.pieces, halves.combined
 
 
-def _split(node: Reduction, by: Pieces, name: str) -> DividedSum:
+def split(node: Reduction, by: Pieces, name: str) -> DividedSum:
     """Return the reduction of each piece, and the reduction of their results."""
     body, inner = node.body, tuple(a for a in node.reduced if a not in by.whole)
     count, guarded = index_value(product(a.size for a in inner)), False
@@ -246,11 +248,12 @@ def _split(node: Reduction, by: Pieces, name: str) -> DividedSum:
         count = length if others == 1 else call("mul", length, index_value(others))
         inner = tuple(within if a == by.cut else a for a in inner)
         numbers, again = (*by.whole, piece), (*by.whole, Axis(f"{by.cut.name}_again", piece.size))
-    axes = (*numbers, *node.axes)
+    axes = (*node.axes, *numbers) if by.inside else (*numbers, *node.axes)
     where = tuple(to_index(a) for a in axes)
     size = tuple(a.size for a in axes)
     part = Buffer(name, node.out.dtype, size, contiguous_strides(size), node.out.device)
-    load = Load(part.dtype, name, tuple(to_index(a) for a in (*again, *node.axes)))
+    read = (*node.axes, *again) if by.inside else (*again, *node.axes)
+    load = Load(part.dtype, name, tuple(map(to_index, read)))
     first = replace(node, out=part, axes=axes, reduced=inner, index=where, body=body)
     last = replace(node, reduced=again, body=load)
     return DividedSum(node, first, last, count, guarded)

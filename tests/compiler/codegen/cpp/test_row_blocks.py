@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -51,6 +52,22 @@ def test_the_order_of_a_sum_depends_only_on_the_length_of_a_row(length: int, poi
     x = torch.randn(150, length)
     found = compiled(lambda x: x.sum(1), dynamic=False, options={"off": ["codegen.tile"]})(x)
     assert found.tolist() == [summed(row, points).item() for row in x]
+
+
+WIDE: dict[str, tuple[Callable[..., Any], torch.dtype, int, str]] = {
+    "floats": (lambda x: x.sum(1), torch.float32, 100, "l < 16;"),
+    "bfloat16": (lambda x: x.sum(1), torch.bfloat16, 100, "l < 32;"),
+    "a mask": (lambda x: torch.where(x, 1.0, 2.0).sum(1), torch.bool, 100, "l < 32;"),
+    "a row that is shorter": (lambda x: x.sum(1), torch.bfloat16, 31, "l < 16;"),
+}
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_a_block_fills_a_vector_of_the_narrowest_elements(name: str) -> None:
+    """g++ gives all vectors of a loop the same size."""
+    function, dtype, length, points = WIDE[name]
+    text = kernels(function, torch.ones(150, length, dtype=dtype), off=("codegen.column",))
+    assert set(re.findall(r"l < \d+;", text)) == {points}
 
 
 def test_a_special_number_anywhere_in_a_row_reaches_its_result() -> None:
