@@ -65,6 +65,9 @@ class Supervisor:
     """Commands of the script's child processes that load torch, by process id."""
     sessions: WarmSessions | None = None
     """What forks the processes that run the script. If there is none, each is a fresh one."""
+    spent_before: float = field(init=False)
+    """CPU-seconds before the command: of a program that calls tcdebug, or of other commands, if a
+    shell has replaced itself with this one."""
     endless: str = ""
     """What did not end when a session was `STUCK`: a capture, a function of torch, or a pass."""
     meanwhile: Callable[[], None] = lambda: None
@@ -72,6 +75,7 @@ class Supervisor:
 
     def __post_init__(self) -> None:
         self._tail = Tail(self.folder)
+        self.spent_before = _cpu_seconds(self.sessions)
 
     def announce(self) -> None:
         """Write the first events of the run."""
@@ -95,7 +99,7 @@ class Supervisor:
             report,
             reruns=max(report.reruns, candidates_run(self.folder)),
             seconds=round(time.monotonic() - self.started, 3),
-            cpu_seconds=round(_cpu_seconds(self.sessions), 3),
+            cpu_seconds=round(_cpu_seconds(self.sessions) - self.spent_before, 3),
         )
 
     @property

@@ -354,26 +354,39 @@ import os, sys, time
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
-        open(sys.argv[1], "w").write(str(os.getpid()))
+        open(sys.argv[1] + ".new", "w").write(str(os.getpid()))
+        os.rename(sys.argv[1] + ".new", sys.argv[1])
         time.sleep(1000)
     os._exit(0)
 os.wait()
-time.sleep(float(sys.argv[2]))
+while not os.path.exists(sys.argv[2]):
+    time.sleep(0.01)
 """
+"""Exits once its second file exists. Its daemon writes the first."""
 
 
 def test_a_daemon_of_a_spawned_child_ends_with_it(tmp_path: Path) -> None:
-    """One child exceeds its time, the other exits by itself."""
+    """One child exceeds its time, the other exits by itself, both once the daemons are seen."""
     notes: dict[Child, Path] = {}
-    for seconds, limits in (("1000", Limits(2.0, None)), ("2", None)):
-        note = tmp_path / seconds
-        command = [sys.executable, "-c", DAEMON, str(note), seconds]
-        notes[spawn(command, dict(os.environ), limits=limits)] = note
+    for name in ("late", "exits"):
+        note = tmp_path / name
+        command = [sys.executable, "-IS", "-c", DAEMON, str(note), str(tmp_path / f"{name}.now")]
+        notes[spawn(command, dict(os.environ), limits=Limits(60.0, None))] = note
+    late, exits = notes
+    while not all(knows_daemon(child, note) for child, note in notes.items()):
+        assert wait(notes, 0.05) == []
+    late.restart_time(Limits(0.0, None))
+    (tmp_path / "exits.now").touch()
     ended: dict[Child, Ended] = {}
     while len(ended) < len(notes):
         ended |= wait([child for child in notes if child not in ended])
-    assert [ended[child].timed_out for child in notes] == [True, False]
+    assert (ended[late].timed_out, ended[exits].timed_out) == (True, False)
     assert not any(running(int(note.read_text())) for note in notes.values())
+
+
+def knows_daemon(child: Child, note: Path) -> bool:
+    """Return whether the watcher of a child has seen the daemon that wrote the note."""
+    return note.exists() and int(note.read_text()) in {one.pid for one in child._known}
 
 
 LARGE_GRANDCHILD = """
@@ -397,7 +410,7 @@ def test_a_large_grandchild_has_ended_once_its_parent_is_ended(tmp_path: Path) -
 
 def test_a_daemon_of_a_child_in_the_foreground_stays(tmp_path: Path) -> None:
     note = tmp_path / "pid"
-    command = [sys.executable, "-c", DAEMON, str(note), "1"]
+    command = [sys.executable, "-IS", "-c", DAEMON, str(note), str(note)]
     assert finished(spawn(command, dict(os.environ), foreground=True)).status == 0
     pid = int(note.read_text())
     assert psutil.pid_exists(pid)
