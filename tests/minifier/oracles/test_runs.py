@@ -78,7 +78,7 @@ def test_one_job_runs_nothing_ahead(tmp_path: Path) -> None:
 
 
 def test_the_current_question_always_gets_room(tmp_path: Path) -> None:
-    ahead = oracle(tmp_path, backends.taking(3.0), 2)
+    ahead = oracle(tmp_path, backends.taking(1.0), 2)
     ahead.ask_ahead([question(1), question(2)])
     assert asked(ahead, question(3)) is Kind.OK
     assert ahead.reruns == 3

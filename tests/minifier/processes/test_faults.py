@@ -191,7 +191,7 @@ def test_children_that_stop_within_a_message_do_not_block_others_for_long(
     monkeypatch.setattr("tcdebug.minifier.processes.channel.PATIENCE", 0.3)
 
     works = (half_a_message, half_a_header, garbage, more_than_fits)
-    stuck = {fork(work, Limits(3.0)): work.__name__ for work in works}
+    stuck = {fork(work, Limits(1.5)): work.__name__ for work in works}
     other = fork(lambda parent: b"well", Limits(30.0))
     for child in stuck:
         while psutil.Process(child.pid).status() != psutil.STATUS_STOPPED:

@@ -64,7 +64,7 @@ def test_a_crash_ends_a_script_alone_and_a_hang_the_interpreter(waiting: Interpr
     assert one is not None
     for text, status in ((CRASH, -signal.SIGSEGV), (RAISES, 1), (HANG, None)):
         (one.folder / "script.py").write_text(text)
-        ended, output = one.run(["script.py"], 100.0 if status else 2.0)
+        ended, output = one.run(["script.py"], 100.0 if status else 0.5)
         assert ended.returncode == status
         assert ("ValueError: planted" in output) is (text is RAISES)
     assert waiting.ready() is None

@@ -53,7 +53,7 @@ def obey(program: Program, notify: Callable[[str], None]) -> ProgramVerdict:
 @pytest.fixture
 def runner(tmp_path: Path) -> Iterator[ProgramRunner]:
     """A runner that ends with the test, with its child."""
-    made = ProgramRunner(obey, Limits(2.0, 200 << 20), tmp_path / "output.log")
+    made = ProgramRunner(obey, Limits(1.0, 200 << 20), tmp_path / "output.log")
     before = set(psutil.Process().children(recursive=True))
     yield made
     made.close()
