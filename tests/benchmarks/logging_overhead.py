@@ -1,5 +1,6 @@
 """Measures the cost of logging: python tests/benchmarks/logging_overhead.py [rounds]
 
+Needs `pip install -e '.[benchmarks]'`.
 Compiles forward and backward of a toy Llama with two layers, with kernels that are built, as in a
 first run, and with cached kernels. Everything that only logging calls is timed where it is called,
 in the same compile, so that other work on the machine cancels out.
