@@ -265,7 +265,7 @@ def test_only_the_processes_that_run_a_script_load_torch(statement: str) -> None
 def test_a_session_that_starts_imports_no_modules_of_inductor() -> None:
     """They take 0.7 of 4.7 CPU-seconds. A search that needs them imports them before it forks."""
     seen: set[str] = set()
-    reached = {"tcdebug.minifier.sessions.session"}
+    reached = {"tcdebug.minifier.sessions.script_session"}
     while reached:
         name = reached.pop()
         seen.add(name)

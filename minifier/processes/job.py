@@ -19,7 +19,7 @@ from tcdebug.minifier.processes.warm.sessions import WarmSessions
 
 SESSION = "tcdebug.minifier.sessions.session"
 """The module of a session process."""
-SESSION_IMPORTS = ("tcdebug.minifier.sessions.modes",)
+SESSION_IMPORTS = ("tcdebug.minifier.sessions.script_session",)
 """The modules that a process imports before it is forked for sessions."""
 INDUCTOR_SETUP = "tcdebug.minifier.targets.inductor.warm.set_up"
 """The function that this process calls before sessions that compile with inductor."""

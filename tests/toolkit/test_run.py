@@ -292,7 +292,15 @@ def test_a_hang_that_is_interrupted_leaves_a_repro(
 def test_a_script_ends_with_the_command_whatever_ended_that(
     command: str, script: Script, tmp_path: Path, environment: Mapping[str, str]
 ) -> None:
-    name = script("import os, time; open('pid', 'w').write(f'{os.getpid()}\\n'); time.sleep(600)")
+    """It also has a collector of garbage, which does not search what the session has imported."""
+    name = script(
+        """
+import gc, os, time
+assert gc.isenabled() and gc.get_freeze_count() > 200_000, gc.get_freeze_count()
+open("pid", "w").write(f"{os.getpid()}\\n")
+time.sleep(600)
+"""
+    )
     process = subprocess.Popen(
         [sys.executable, "-m", "tcdebug", command, name], cwd=tmp_path, env=environment
     )

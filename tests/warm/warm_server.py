@@ -60,7 +60,7 @@ PRELOADED = (
     "tcdebug.fuzz.hunt",
     "tcdebug.fuzz.runner",
     "tcdebug.minifier.sessions.execution",
-    "tcdebug.minifier.sessions.modes",
+    "tcdebug.minifier.sessions.script_session",
 )
 """Modules; `.*` stands for all modules of a package."""
 
