@@ -5,6 +5,7 @@ TRITON_INTERPRET=1 python interpreting.py SCRIPT... prints the name and the line
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -40,7 +41,9 @@ def rows_of(scripts: tuple[str, ...], cache_dir: Path) -> dict[str, Rows]:
 def main() -> None:
     """Import all scripts, and run each in a fork, since it changes units of the compiler."""
     scripts, sys.argv[1:] = sys.argv[1:], []
+    gc.set_threshold(100_000, 50, 50)  # compiles make a million objects, as in conftest.py
     modules = [import_module(name) for name in scripts]
+    gc.freeze()
     for name, module in zip(scripts, modules, strict=True):
         sys.stdout.write(f"{name}\n")
         sys.stdout.flush()
