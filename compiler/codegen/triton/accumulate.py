@@ -6,12 +6,10 @@ from dataclasses import dataclass
 
 import torch
 
+from tcdebug.compiler.codegen.triton.places import NO_PLACE
 from tcdebug.compiler.codegen.triton.text import TYPES, literal
 from tcdebug.compiler.ir.expr import Constant
 from tcdebug.compiler.ir.operations import SCANS, SORTS, gives_place, neutral
-
-NO_PLACE = 2**31 - 1
-"""The position of no element. Every existing element wins over it."""
 
 COMBINE = {
     "prod": "library.multiply",

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
 from tcdebug.compiler.codegen.kernels.sweeps import Segment, of_other_sweeps, segments
-from tcdebug.compiler.codegen.triton.accumulate import NO_PLACE, TritonAccumulator, TritonScan
+from tcdebug.compiler.codegen.triton.accumulate import TritonAccumulator, TritonScan
 from tcdebug.compiler.codegen.triton.emit import LOOP, TOP, TritonEmitter, TritonValue
 from tcdebug.compiler.codegen.triton.idioms import with_idioms
 from tcdebug.compiler.codegen.triton.online_softmax import online
+from tcdebug.compiler.codegen.triton.places import NO_PLACE
 from tcdebug.compiler.codegen.triton.text import TYPES, TritonIndex
 from tcdebug.compiler.codegen.triton.tiles import Tile, TileDimension, widest
 from tcdebug.compiler.ir.arithmetic.index import Axis, Index, product

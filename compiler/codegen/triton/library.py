@@ -6,7 +6,9 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
-NO_PLACE = tl.constexpr(2**31 - 1)
+from tcdebug.compiler.codegen.triton import places
+
+NO_PLACE = tl.constexpr(places.NO_PLACE)
 """The place of an element beyond the end of a row."""
 LAST = tl.constexpr(2**63 - 1)
 
