@@ -77,6 +77,7 @@ def status_of_candidate(undisturbed: Undisturbed, ends_well: Callable[[], bool])
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+@pytest.mark.skipif(torch.version.cuda is not None, reason="no backward in a process that forks")
 def test_a_candidate_does_not_compile_the_backward_passes_that_its_script_compiles() -> None:
     undisturbed, captured, ended = Undisturbed(), [], []
 
