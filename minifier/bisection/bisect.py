@@ -197,7 +197,7 @@ def _one_fault(
         case Resolution.FAILS:
             return _everywhere(ask, fault, left, toggles)
         case Resolution.UNRESOLVED if failure.ends_before(left) and zero.kind is Kind.OK:
-            return fault, left  # the failure may have hidden this one
+            return _with_hidden(ask, fault, left, toggles)
     if sum(decision.unit == fault.unit for decision in decisions) > 1:
         whole = replace(fault, whole_unit=True)
         without = ask(whole.switched_off(toggles), f"without any {fault.unit}")
@@ -217,6 +217,22 @@ def _one_fault(
     if without.kind is Kind.OK:
         return alone, without
     return replace(alone, whole_unit=True), other.outcome
+
+
+def _with_hidden(ask: Ask, fault: Fault, left: Outcome, toggles: Toggles) -> tuple[Fault, Outcome]:
+    """Return a fault whose failure may have hidden the one in `left`, and the outcome without it.
+
+    An operator that hangs in forward hangs in backward, too: both are one fault if the run passes
+    without the unit.
+    """
+    known = {decision.site for decision in fault.decisions}
+    acts_later = any(d.unit == fault.unit and d.site not in known for d in left.decisions)
+    if acts_later and fault.unit.partition(".")[0] not in GENERAL:
+        whole = replace(fault, whole_unit=True)
+        without = ask(whole.switched_off(toggles), f"without any {fault.unit}")
+        if without.kind is Kind.OK:
+            return whole, without
+    return fault, left
 
 
 def _last_pass_and_first_failure(

@@ -424,6 +424,23 @@ def test_a_unit_that_has_to_be_off_in_all_places_is_named_at_its_first_wrong_pla
     assert fault.whole_unit
 
 
+@pytest.mark.parametrize(("unit", "named"), [("lower.aten.tanh.default", 1), ("fuse.vertical", 2)])
+def test_an_operator_that_hangs_in_forward_and_in_backward_is_one_fault(
+    unit: str, named: int
+) -> None:
+    """Different steps of a unit of general use, which fail in different ways, are two faults."""
+    steps = [("passes.cse", "n0"), (unit, "forward"), ("memory.reuse", "n0"), (unit, "backward")]
+    hangs = {phase: Outcome(Kind.HANG, phase, f"{phase} | hang") for _, phase in steps[1::2]}
+
+    def judge(taken: Sequence[Step]) -> Outcome:
+        return next((hangs[place] for name, place in taken if name == unit), OK)
+
+    verdict = Program(steps, judge).bisected()
+    assert found(verdict) == [(unit, "forward"), (unit, "backward")][:named]
+    assert [fault.whole_unit for fault in verdict.faults] == [named == 1] * named
+    assert verdict.confirmed
+
+
 STEPS = st.sampled_from([(unit, "n0") for unit in dict.fromkeys(unit for unit, _ in PIPELINE)])
 
 
