@@ -17,6 +17,8 @@ from tcdebug.minifier.reduction.script.rewriting import (
 
 RUN_OTHERWISE = (*DEFINITIONS, ast.While, ast.Try, ast.Match)
 """Statements of which a part runs later or more than once."""
+FEW = 4
+"""A function of one expression replaces up to this many calls."""
 Inlined = tuple[list[ast.stmt], ast.expr | None]
 """The statements that run before a call's value, and that value, if there is one."""
 
@@ -52,7 +54,25 @@ class InlineFunctions(SyntaxReduction):
                 value = _as_expression(function, node)
                 if value is not None:
                     found.append(Rewrite(((node, (value,)), (function, ()))))
+        for name, function in functions.items():
+            if 1 < uses[name] <= FEW and not function.decorator_list:
+                calls = [n for n in ast.walk(tree) if _is_call_of(n, name)]
+                found += _everywhere(function, calls, uses[name])
         return found
+
+
+def _is_call_of(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
+
+
+def _everywhere(
+    function: ast.FunctionDef, calls: Sequence[ast.AST], uses: int
+) -> Iterator[Rewrite]:
+    """Yield the edit that replaces all calls of a function of one expression."""
+    values = [_as_expression(function, c) for c in calls if isinstance(c, ast.Call)]
+    if len(values) == uses and all(v is not None for v in values):
+        parts = [(c, (v,)) for c, v in zip(calls, values, strict=True) if v is not None]
+        yield Rewrite(((function, ()), *parts))
 
 
 class InlineMethods(SyntaxReduction):
@@ -67,18 +87,56 @@ class InlineMethods(SyntaxReduction):
         """Return one edit for each such method."""
         uses = Counter(n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute))
         defined = Counter(m.name for _, m in _methods(tree))
-        methods = {m.name: m for _, m in _methods(tree) if defined[m.name] == uses[m.name] == 1}
+        single = [(o, m) for o, m in _methods(tree) if defined[m.name] == 1]
+        methods = {m.name: (o, m) for o, m in single if uses[m.name] == 1}
         found = []
         for statement, call in _calls(tree):
             if not isinstance(call.func, ast.Attribute) or not _is_place(call.func.value):
                 continue
-            method = methods.get(call.func.attr)
-            if method is None or method.decorator_list or not method.args.args:
+            owner, method = methods.get(call.func.attr, (None, None))
+            if owner is None or method is None:
                 continue
-            inlined = _inlined(_of_object(method, call.func.value), call.args, call)
-            if inlined is not None:
+            function = _as_function(owner, method, call.func.value)
+            inlined = function and _inlined(function, call.args, call)
+            if inlined:
                 found.append(_in_place(statement, call, method, inlined))
+        for owner, method in single:
+            if uses[method.name] <= FEW:
+                found += _at_all_calls(tree, owner, method)
         return found
+
+
+def _at_all_calls(
+    tree: ast.Module, owner: ast.ClassDef, method: ast.FunctionDef
+) -> Iterator[Rewrite]:
+    """Yield the edit that replaces all calls of a method of one expression."""
+    parts: list[tuple[ast.AST, Sequence[ast.AST]]] = []
+    places = [n for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr == method.name]
+    calls = {id(n.func): n for n in ast.walk(tree) if isinstance(n, ast.Call)}
+    for place in places:
+        call = calls.get(id(place))
+        function = _as_function(owner, method, place.value) if _is_place(place.value) else None
+        value = function and call and _as_expression(function, call)
+        if not value or call is None:
+            return
+        parts.append((call, (value,)))
+    if parts:
+        yield Rewrite(((method, ()), *parts))
+
+
+def _as_function(
+    owner: ast.ClassDef, method: ast.FunctionDef, place: ast.expr
+) -> ast.FunctionDef | None:
+    """Return a method as a function, called on an object or, if it is static, on its class."""
+    of_class = isinstance(place, ast.Name) and place.id == owner.name
+    match method.decorator_list:
+        case [] if method.args.args and not of_class:
+            return _of_object(method, place)
+        case [ast.Name("classmethod")] if method.args.args and of_class:
+            return _of_object(method, place)
+        case [ast.Name("staticmethod")] if of_class:
+            return method
+    return None
 
 
 def _methods(tree: ast.Module) -> Iterator[tuple[ast.ClassDef, ast.FunctionDef]]:
@@ -173,8 +231,8 @@ def own_ends(node: ast.AST) -> Iterator[ast.AST]:
 def _as_expression(function: ast.FunctionDef, call: ast.Call) -> ast.expr | None:
     """Return a function of one expression with a call's arguments; None for other functions.
 
-    `yield from x` as the whole body counts as the expression `x`. Each parameter may be read at
-    most once.
+    `yield from x` as the whole body counts as the expression `x`. A parameter may be read more than
+    once only if its argument is a name or a constant.
     """
     match function.body:
         case [ast.Return(value=ast.expr() as value)] | [ast.Expr(ast.YieldFrom(value=value))]:
@@ -191,9 +249,9 @@ def _as_expression(function: ast.FunctionDef, call: ast.Call) -> ast.expr | None
 
 
 def substituted(value: ast.expr, given: Mapping[str, ast.expr]) -> ast.expr | None:
-    """Return an expression with names replaced; None if it reads one of them more than once."""
+    """Return an expression with names replaced; None if it would evaluate a value twice."""
     read = Counter(n.id for n in ast.walk(value) if isinstance(n, ast.Name))
-    if any(read[name] > 1 for name in given):
+    if any(read[n] > 1 and not isinstance(v, ast.Name | ast.Constant) for n, v in given.items()):
         return None
     found: ast.expr = Substituting(given).visit(deepcopy(value))
     return found

@@ -13,6 +13,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from tempfile import gettempdir
 from types import FunctionType
 from typing import Any
 
@@ -106,6 +107,8 @@ def literal(value: object, named: Callable[[object], str | None]) -> str | None:
 
 
 def _literal(value: object, named: Callable[[object], str | None]) -> str | None:
+    if type(value) is str and gettempdir() in value:
+        return None  # such a file is there in this run only
     if value is None or isinstance(value, bool) or type(value) in (int, str):
         return repr(value)
     if type(value) is float:

@@ -11,14 +11,20 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases.script_text import ScriptText
 from tcdebug.minifier.reduction.loop import ReductionLoop, Reductions
 from tcdebug.minifier.reduction.script.comparability import stays_comparable, stays_seeded
+from tcdebug.minifier.reduction.script.components import HoistComponents, UnwrapContainers
+from tcdebug.minifier.reduction.script.dissolving import DissolveObjects, MergeBases
 from tcdebug.minifier.reduction.script.endless import endless_loops
+from tcdebug.minifier.reduction.script.failures import RaisesToAssertions
 from tcdebug.minifier.reduction.script.functions import (
     DropDecorations,
     DropParameters,
     MethodsToFunctions,
 )
+from tcdebug.minifier.reduction.script.importing import ImportsByPackage
 from tcdebug.minifier.reduction.script.inlining import InlineFunctions, InlineMethods
+from tcdebug.minifier.reduction.script.loops import UnrollLoops
 from tcdebug.minifier.reduction.script.objects import ObjectsToValues
+from tcdebug.minifier.reduction.script.randomness import ReplaceDraws
 from tcdebug.minifier.reduction.script.rewriting import expressions, is_valid, undefined
 from tcdebug.minifier.reduction.script.statements import (
     DropStatements,
@@ -118,12 +124,18 @@ class ScriptReducer(ReductionLoop[ScriptText]):
                 InlineFunctions(),
                 InlineMethods(),
                 InlineContexts(),
+                HoistComponents(),
+                RaisesToAssertions(),
                 UnwrapBlocks(),
+                UnrollLoops(),
                 DropParameters(),
                 DropStatements(),
                 HoistOperands(calls=True),
                 MethodsToFunctions(),
+                MergeBases(),
                 ObjectsToValues(),
+                DissolveObjects(),
+                UnwrapContainers(),
             ),
             fine=(
                 StandAlone(),
@@ -139,6 +151,8 @@ class ScriptReducer(ReductionLoop[ScriptText]):
                 ShrinkNumbers(1, together=False),
                 InlineNames(),
                 InlineAttributes(),
+                ImportsByPackage(),
+                ReplaceDraws(),
             ),
             measure=measure,
             skeleton=skeleton,

@@ -97,15 +97,25 @@ def _looked_up(node: ast.expr, tables: Mapping[str, Display]) -> ast.expr | None
             pass
         case _:
             return None
+    begun = _iterated(iterator) is not None
     while (of := _iterated(iterator)) is not None:
         iterator = of
     match iterator:
+        case ast.Call(func=ast.Name("zip"), args=columns, keywords=[]) if columns:
+            return ast.Tuple([_first_of(c) for c in columns], ast.Load())
         case ast.Call(func=ast.Attribute(value=value, attr=view), args=[], keywords=[]):
             return _first(table_of(value), view) if view in VIEWS else None
         case ast.Call(func=ast.Name("enumerate"), args=[value], keywords=[]):
-            element = _first(table_of(value), "keys")
-            return element and ast.Tuple([ast.Constant(0), element], ast.Load())
-    return _first(table_of(iterator), "keys")
+            element = _first(table_of(value), "keys") or _first_of(value)
+            return ast.Tuple([ast.Constant(0), element], ast.Load())
+    first = _first(table_of(iterator), "keys")
+    sequence = begun and isinstance(iterator, ast.Name | ast.Attribute)
+    return first or (_first_of(iterator) if sequence else None)
+
+
+def _first_of(value: ast.expr) -> ast.expr:
+    """Return the expression of what a sequence gives first."""
+    return ast.Subscript(value, ast.Constant(0), ast.Load())
 
 
 def _iterated(node: ast.expr) -> ast.expr | None:

@@ -8,15 +8,13 @@ from collections.abc import Iterator, Sequence
 from copy import deepcopy
 
 from tcdebug.minifier.reduction.script.inlining import Substituting, given_values, own_ends
+from tcdebug.minifier.reduction.script.loops import elements_of
 from tcdebug.minifier.reduction.script.rewriting import (
     Rewrite,
     SyntaxReduction,
     expressions,
     statements,
 )
-
-MOST = 4
-"""A comprehension over more elements is not written out."""
 
 
 class ReplaceAliases(SyntaxReduction):
@@ -64,7 +62,7 @@ def _parameters(arguments: ast.arguments) -> bool:
 
 
 class WriteOutComprehensions(SyntaxReduction):
-    """Replaces a comprehension over a display by the display of its elements."""
+    """Replaces a comprehension over a display or a range by the display of its elements."""
 
     name = "write_out_comprehensions"
 
@@ -97,11 +95,8 @@ class WriteOutComprehensions(SyntaxReduction):
 def _written_out(part: ast.expr, loop: ast.comprehension) -> Iterator[ast.expr]:
     """Yield a part of a comprehension for each element of the display that it iterates over."""
     match loop:
-        case ast.comprehension(
-            target=ast.Name(id=name), iter=ast.List(elts=elements) | ast.Tuple(elts=elements),
-            ifs=[], is_async=0,
-        ) if len(elements) <= MOST:  # fmt: skip
-            for element in elements:
+        case ast.comprehension(target=ast.Name(id=name), iter=iterator, ifs=[], is_async=0):
+            for element in elements_of(iterator):
                 yield Substituting({name: element}).visit(deepcopy(part))
 
 

@@ -142,6 +142,8 @@ def _operands(node: ast.expr) -> Iterator[ast.expr]:
             yield node.operand
         case ast.Subscript():
             yield node.value
+        case ast.ListComp() | ast.SetComp() | ast.GeneratorExp():
+            yield node.generators[0].iter
 
 
 def _is_module(node: ast.expr) -> bool:

@@ -36,7 +36,9 @@ UNFOLDED = {
     ),
     "generator": (WriteOutComprehensions(), "r = sum(k for k in (1, 2))", ["r = sum([1, 2])"]),
     "condition": (WriteOutComprehensions(), "r = [k for k in (1, 2) if k]", []),
-    "no display": (WriteOutComprehensions(), "r = [k for k in range(2)]", []),
+    "no display": (WriteOutComprehensions(), "r = [k for k in range(n)]", []),
+    "range": (WriteOutComprehensions(), "r = [f() for _ in range(2)]", ["r = [f(), f()]"]),
+    "many": (WriteOutComprehensions(), "r = [f() for _ in range(9)]", []),
     "two loops": (WriteOutComprehensions(), "r = [k for k in (1, 2) for j in (3, 4)]", []),
     "context": (
         InlineContexts(),

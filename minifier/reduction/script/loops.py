@@ -1,0 +1,132 @@
+"""Writes out the iterations of a loop."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+
+from tcdebug.minifier.reduction.script.inlining import Substituting
+from tcdebug.minifier.reduction.script.rewriting import (
+    DEFINITIONS,
+    Rewrite,
+    SyntaxReduction,
+    statements,
+)
+
+Elements = Mapping[str, Sequence[ast.expr]]
+MOST = 4
+"""A loop with more iterations is not written out."""
+
+
+def elements_of(iterator: ast.expr, named: Elements | None = None) -> Sequence[ast.expr]:
+    """Return the elements of what is written in full; nothing if they are not known, or many.
+
+    `named` maps names to what they iterate over.
+    """
+    found: Sequence[ast.expr] = ()
+    match iterator:
+        case ast.List(elts=elements) | ast.Tuple(elts=elements):
+            found = () if any(isinstance(e, ast.Starred) for e in elements) else elements
+        case ast.Name(id=name):
+            found = (named or {}).get(name, ())
+        case ast.Call(func=ast.Name("range"), args=[ast.Constant(value=int(stop))], keywords=[]):
+            found = [ast.Constant(n) for n in range(min(stop, MOST + 1))]
+        case ast.Call(func=ast.Name("enumerate"), args=[of], keywords=[]):
+            numbered = enumerate(elements_of(of, named))
+            found = [ast.Tuple([ast.Constant(n), e], ast.Load()) for n, e in numbered]
+        case ast.Call(func=ast.Name("zip"), args=columns, keywords=[]):
+            rows = zip(*(elements_of(c, named) for c in columns), strict=False)
+            found = [ast.Tuple([*row], ast.Load()) for row in rows]
+        case ast.Call(
+            func=ast.Attribute(value=ast.Dict(keys=keys, values=values), attr="items"), args=[]
+        ):
+            pairs = zip(keys, values, strict=True)
+            found = [ast.Tuple([k, v], ast.Load()) for k, v in pairs if k is not None]
+    return found if len(found) <= MOST else ()
+
+
+def _named_elements(tree: ast.Module) -> dict[str, Sequence[ast.expr]]:
+    """Return the elements of the enumerations of a script, and of the displays that it names."""
+    found: dict[str, Sequence[ast.expr]] = {}
+    stored = [n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and not _is_read(n)]
+    for statement in statements(tree):
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.List() | ast.Tuple() as value):
+                if stored.count(name) == 1:
+                    found[name] = elements_of(value)
+            case ast.ClassDef(name=name, bases=[base]) if ast.unparse(base).endswith("Enum"):
+                members = (s.targets[0] for s in statement.body if isinstance(s, ast.Assign))
+                found[name] = [
+                    ast.Attribute(ast.Name(name, ast.Load()), m.id, ast.Load())
+                    for m in members
+                    if isinstance(m, ast.Name)
+                ]
+    return found
+
+
+def _is_read(name: ast.Name) -> bool:
+    return isinstance(name.ctx, ast.Load)
+
+
+class UnrollLoops(SyntaxReduction):
+    """Replaces a loop by its last iteration, before which the others run one statement of the body.
+
+    What fails in a later iteration mostly needs one call of the earlier ones.
+    """
+
+    name = "unroll_loops"
+
+    def rewrites(self, tree: ast.Module) -> list[Rewrite]:
+        """Return the last iteration alone as the first edit, and one edit for each statement."""
+        found = []
+        named = _named_elements(tree)
+        for node in statements(tree):
+            if not isinstance(node, ast.For) or node.orelse or _leaves(node.body):
+                continue
+            elements = elements_of(node.iter, named)
+            if len(elements) < 2:
+                continue
+            last = _iteration(node, elements[-1], node.body)
+            found.append(Rewrite.of(node, *last))
+            for kept in node.body:
+                before = [s for e in elements[:-1] for s in _iteration(node, e, [kept])]
+                found.append(Rewrite.of(node, *before, *deepcopy(last)))
+        return found
+
+
+def _leaves(body: Sequence[ast.stmt]) -> bool:
+    """Return whether statements leave or continue the loop around them."""
+    return any(_has_jump(s) for s in body)
+
+
+def _has_jump(node: ast.AST) -> bool:
+    if isinstance(node, ast.Break | ast.Continue):
+        return True
+    if isinstance(node, (*DEFINITIONS, ast.For, ast.While)):
+        return False
+    return any(_has_jump(child) for child in ast.iter_child_nodes(node))
+
+
+def _iteration(loop: ast.For, element: ast.expr, body: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """Return one iteration, with the element in place of the variable where that is possible."""
+    target = loop.target
+    written = deepcopy(list(body))
+    names = {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
+    uses = [n for s in written for n in ast.walk(s) if isinstance(n, ast.Name) and n.id in names]
+    if not uses:
+        return written
+    given = dict(_given(target, element))
+    if names == given.keys() and all(isinstance(n.ctx, ast.Load) for n in uses):
+        return [Substituting(given).visit(s) for s in written]
+    return [ast.Assign([deepcopy(target)], deepcopy(element)), *written]
+
+
+def _given(target: ast.expr, element: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the names that a target binds to parts that may be written more than once."""
+    match target, element:
+        case ast.Name(id=name), ast.Constant() | ast.Name() | ast.Attribute():
+            yield name, element
+        case ast.Tuple(elts=targets), ast.Tuple(elts=parts) if len(targets) == len(parts):
+            for inner, part in zip(targets, parts, strict=True):
+                yield from _given(inner, part)

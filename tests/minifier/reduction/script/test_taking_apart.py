@@ -1,0 +1,232 @@
+"""Objects, classes, loops and checks of a script are replaced by the parts that a failure needs."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from tcdebug.minifier.cases.script_text import ScriptText
+from tcdebug.minifier.reduction.script.components import HoistComponents, UnwrapContainers
+from tcdebug.minifier.reduction.script.dissolving import DissolveObjects, MergeBases
+from tcdebug.minifier.reduction.script.failures import RaisesToAssertions
+from tcdebug.minifier.reduction.script.importing import ImportsByPackage
+from tcdebug.minifier.reduction.script.inlining import InlineMethods
+from tcdebug.minifier.reduction.script.loops import UnrollLoops
+from tcdebug.minifier.reduction.script.randomness import ReplaceDraws
+from tcdebug.minifier.reduction.script.rewriting import SyntaxReduction
+from tcdebug.minifier.reduction.script.tables import LookUpEntries
+
+
+def plain(text: str) -> str:
+    """A script in the form that the reductions write."""
+    return ast.unparse(ast.parse(text))
+
+
+BLOCK = """
+class Block(Module):
+    def __init__(self, width):
+        self.proj = Linear(width, 2)
+"""
+MODEL = f"""{BLOCK}class Model(Module):
+    def __init__(self, width, depth=2):
+        self.blocks = ModuleList([Block(width) for _ in range(depth)])
+        size = depth + 1
+        self.head = Linear(size, 1)
+"""
+COUNTER = """
+class Counter:
+    step = 1
+    def __init__(self, first):
+        self.seen = [first]
+        self.total = first
+    def add(self, value):
+        self.seen.append(value)
+        self.total += value * self.step
+"""
+
+TAKEN_APART = {
+    "a component": (
+        HoistComponents(), f"{MODEL}model = Model(8)",
+        [MODEL.replace("Block(width)", "Linear(width, 2)").replace(BLOCK, "") + "model = Model(8)",
+         f"{BLOCK}model = Block(8)"],
+    ),
+    "a component of a component": (
+        HoistComponents(), f"{BLOCK}model = Block(width=4)", ["model = Linear(4, 2)"],
+    ),
+    "a class with another use": (
+        HoistComponents(), f"{BLOCK}model = Block(4)\nmodel = Block",
+        [f"{BLOCK}model = Linear(4, 2)\nmodel = Block"],
+    ),
+    "no component": (
+        HoistComponents(),
+        "class A:\n    def __init__(self, n):\n        for k in n:\n            B(k)\na = A(1)",
+        [],
+    ),
+    "a list of one": (
+        UnwrapContainers(), "blocks = [Block()]\nb = blocks[0]\nprint(next(iter(blocks)))",
+        ["blocks = Block()\nb = blocks\nprint(blocks)"],
+    ),
+    "a list of one module": (
+        UnwrapContainers(),
+        "class A:\n    def __init__(self):\n        self.parts = nn.ModuleList([B()])\n"
+        "    def forward(self, x):\n        return self.parts[0](x)",
+        [
+            "class A:\n    def __init__(self):\n        self.parts = B()\n"
+            "    def forward(self, x):\n        return self.parts(x)",
+        ],
+    ),
+    "a list that grows": (UnwrapContainers(), "a = [x]\na = [*a, y]\nprint(a[0])", []),
+    "a list that is not looked up": (UnwrapContainers(), "a = [x]\nprint(a)", []),
+    "the only object": (
+        DissolveObjects(), f"{COUNTER}c = Counter(3)\nc.add(4)\nprint(c.total, c.seen)",
+        [
+            "step = 1\ndef add(value):\n    global total\n    seen.append(value)\n"
+            "    total += value * step\nfirst = 3\nseen = [first]\ntotal = first\n"
+            "add(4)\nprint(total, seen)",
+        ],
+    ),
+    "an attribute with the name of a variable": (
+        DissolveObjects(),
+        "class A:\n    def __init__(self):\n        self.n = 1\nn = 2\na = A()\nprint(n, a.n)",
+        ["n = 2\na_n = 1\nprint(n, a_n)"],
+    ),
+    "two objects": (DissolveObjects(), f"{COUNTER}c = Counter(3)\nd = Counter(4)", []),
+    "an object that is passed on": (DissolveObjects(), f"{COUNTER}c = Counter(3)\nf(c)", []),
+    "an object with a base": (
+        DissolveObjects(), "class A(B):\n    pass\na = A()\nprint(a.n)", [],
+    ),
+    "an object with a special method": (
+        DissolveObjects(), "class A:\n    def __len__(self):\n        return 1\na = A()\na.n", [],
+    ),
+    "a method that passes its object on": (
+        DissolveObjects(),
+        "class A:\n    def f(self):\n        return g(self)\na = A()\nprint(a.f())",
+        [],
+    ),
+    "a base": (
+        MergeBases(),
+        "class A(M):\n    n = 1\n    def f(self):\n        return 1\n"
+        "class B(A, N):\n    def f(self):\n        return 2\nB().f()",
+        ["class B(M, N):\n    n = 1\n    def f(self):\n        return 2\nB().f()"],
+    ),
+    "a base of two classes": (
+        MergeBases(), "class A:\n    pass\nclass B(A):\n    pass\nclass C(A):\n    pass", [],
+    ),
+    "a base whose method is extended": (
+        MergeBases(),
+        "class A:\n    def f(self):\n        return 1\n"
+        "class B(A):\n    def f(self):\n        return super().f()",
+        [],
+    ),
+    "a loop over written elements": (
+        UnrollLoops(), "for n, m in ((1, x), (2, y)):\n    a = f(n)\n    check(a, m)",
+        [
+            "a = f(2)\ncheck(a, y)",
+            "a = f(1)\na = f(2)\ncheck(a, y)",
+            "check(a, x)\na = f(2)\ncheck(a, y)",
+        ],
+    ),
+    "a loop that counts": (
+        UnrollLoops(), "for _ in range(2):\n    f(x)", ["f(x)", "f(x)\nf(x)"],
+    ),
+    "a loop over calls": (
+        UnrollLoops(), "for k in [g(), h()]:\n    f(k)",
+        ["k = h()\nf(k)", "k = g()\nf(k)\nk = h()\nf(k)"],
+    ),
+    "a loop over an enumeration": (
+        UnrollLoops(),
+        "class Mode(enum.Enum):\n    A = 1\n    B = 2\nfor m in Mode:\n    f(m)",
+        [
+            "class Mode(enum.Enum):\n    A = 1\n    B = 2\nf(Mode.B)",
+            "class Mode(enum.Enum):\n    A = 1\n    B = 2\nf(Mode.A)\nf(Mode.B)",
+        ],
+    ),
+    "a loop over pairs": (
+        UnrollLoops(),
+        "names = ['a', 'b']\nfor k, (n, v) in enumerate(zip(names, [x, y])):\n    f(k, n, v)",
+        [
+            "names = ['a', 'b']\nf(1, 'b', y)",
+            "names = ['a', 'b']\nf(0, 'a', x)\nf(1, 'b', y)",
+        ],
+    ),
+    "a loop that is left": (UnrollLoops(), "for k in (1, 2):\n    if f(k):\n        break", []),
+    "a loop of many": (UnrollLoops(), "for k in range(9):\n    f(k)", []),
+    "a loop over unknown elements": (UnrollLoops(), "for k in x:\n    f(k)", []),
+    "a raise": (
+        RaisesToAssertions(), "if not f(x):\n    raise AssertionError('wrong')", ["assert f(x)"],
+    ),
+    "another error": (RaisesToAssertions(), "if f(x):\n    raise ValueError('wrong')", []),
+    "a list of failures": (
+        RaisesToAssertions(),
+        "bad = []\nif f(x):\n    bad.append(x)\nif bad:\n    raise AssertionError(bad)",
+        [
+            "bad = []\nif f(x):\n    bad.append(x)\nassert not bad",
+            "if f(x):\n    raise AssertionError",
+        ],
+    ),
+    "an empty list of failures": (
+        RaisesToAssertions(), "bad = []\nif f(x):\n    bad.append(x)\nassert not bad, len(bad)",
+        ["if f(x):\n    raise AssertionError"],
+    ),
+    "an import": (
+        ImportsByPackage(),
+        "import torch\nfrom torch import nn\nimport torch.nn.functional as F\nnn.Linear(F.relu(x))",
+        [
+            "import torch\nimport torch.nn.functional as F\ntorch.nn.Linear(F.relu(x))",
+            "import torch\nfrom torch import nn\nnn.Linear(torch.nn.functional.relu(x))",
+        ],
+    ),
+    "an import of another package": (
+        ImportsByPackage(), "import torch\nfrom numpy import pi\nprint(pi)", [],
+    ),
+    "an imported name that is bound again": (
+        ImportsByPackage(), "import torch\nfrom torch import nn\nnn = nn.functional", [],
+    ),
+    "a static method": (
+        InlineMethods(),
+        "class A:\n    @staticmethod\n    def f(x):\n        y = x + 1\n        return y\n"
+        "z = A.f(3)",
+        ["class A:\n    pass\nx = 3\ny = x + 1\nz = y"],
+    ),
+    "a method of a class": (
+        InlineMethods(),
+        "class A:\n    @classmethod\n    def make(cls, n):\n        g(n)\n        return cls(n)\n"
+        "z = A.make(3)",
+        ["class A:\n    pass\nn = 3\ng(n)\nz = A(n)"],
+    ),
+    "a method of one expression": (
+        InlineMethods(),
+        "class A:\n    def f(self, x):\n        return x * self.n\nprint(a.f(1), a.b.f(y))",
+        ["class A:\n    pass\nprint(1 * a.n, y * a.b.n)"],
+    ),
+    "a method that is read": (
+        InlineMethods(),
+        "class A:\n    def f(self, x):\n        return x\nprint(a.f(1), a.f)",
+        [],
+    ),
+    "random tensors": (
+        ReplaceDraws(),
+        "torch.manual_seed(0)\nx = torch.randn(2, 3, requires_grad=True)\n"
+        "y = f(torch.rand_like(x), torch.randint(4, 9, (2,)))",
+        [
+            "x = torch.ones(2, 3, requires_grad=True)\n"
+            "y = f(torch.ones_like(x), torch.full((2,), 4))",
+        ],
+    ),
+    "random tensors without a seed": (ReplaceDraws(), "x = torch.randn(2)", []),
+    "the first of two columns": (
+        LookUpEntries(), "a, b = next(iter(zip(x, f(y))))", ["a, b = (x[0], f(y)[0])"],
+    ),
+    "the first of a sequence": (LookUpEntries(), "a = next(iter(x))", ["a = x[0]"]),
+    "the next of an iterator": (LookUpEntries(), "a = next(x)", []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("reduction", "text", "results"), TAKEN_APART.values(), ids=TAKEN_APART)
+def test_what_is_made_of_parts_is_taken_apart(
+    reduction: SyntaxReduction, text: str, results: list[str]
+) -> None:
+    given = ScriptText(plain(text))
+    made = [reduction.apply(given, [edit]) for edit in reduction.edits(given)]
+    assert [m and m.text for m in made] == [plain(r) for r in results]
