@@ -135,7 +135,36 @@ class UnwrapContainers(SyntaxReduction):
             parts = [(n, (of,)) for n, of in uses if of and _last(of) == _last(target)]
             if parts:
                 found.append(Rewrite(((value, (element,)), *parts)))
-        return found
+        return found + [edit for s in statements(tree) for edit in _filled_once(s, tree)]
+
+
+def _filled_once(statement: ast.stmt, tree: ast.Module) -> Iterator[Rewrite]:
+    """Yield the edit that makes a list to which one value is appended a name of this value."""
+    match statement:
+        case ast.Assign(targets=[ast.Name(id=name)], value=ast.List(elts=[])):
+            pass
+        case _:
+            return
+    uses = [n for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id == name]
+    looked_up = [n for n in expressions(tree) if _is_element(n, name)]
+    for other in statements(tree):
+        match other:
+            case ast.Expr(
+                ast.Call(func=ast.Attribute(ast.Name(id=of), "append"), args=[value], keywords=[])
+            ) if of == name and len(uses) == len(looked_up) + 2:
+                bound = ast.Assign([ast.Name(name, ast.Store())], value)
+                read = [(n, (ast.Name(name, ast.Load()),)) for n in looked_up]
+                yield Rewrite(((statement, ()), (other, (bound,)), *read))
+
+
+def _is_element(node: ast.expr, name: str) -> bool:
+    """Return whether an expression is the first or the last element of a list."""
+    match node:
+        case ast.Subscript(
+            value=ast.Name(id=of), slice=ast.Constant(0) | ast.UnaryOp(ast.USub(), ast.Constant(1))
+        ):
+            return of == name
+    return False
 
 
 def _only_element(value: ast.expr) -> ast.expr | None:

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 
 from tcdebug.minifier.reduction.script.inlining import given_values
+from tcdebug.minifier.reduction.script.records import with_init
 from tcdebug.minifier.reduction.script.rewriting import (
     DEFINITIONS,
+    PREDEFINED,
     Rewrite,
     SyntaxReduction,
     statements,
@@ -26,7 +28,8 @@ class DissolveObjects(SyntaxReduction):
 
     def rewrites(self, tree: ast.Module) -> list[Rewrite]:
         """Return one edit for each such object."""
-        classes = {s.name: s for s in tree.body if isinstance(s, ast.ClassDef) and _is_plain(s)}
+        defined = [s for s in tree.body if isinstance(s, ast.ClassDef)]
+        classes = {s.name: (s, with_init(s)) for s in defined if _is_plain(with_init(s))}
         names = [n for n in ast.walk(tree) if isinstance(n, ast.Name)]
         found = []
         for statement in tree.body:
@@ -41,7 +44,7 @@ class DissolveObjects(SyntaxReduction):
                 continue
             uses = list(_attributes(tree, name))
             if sum(n.id == name for n in names) == len(uses) + 1:
-                edit = _dissolved(tree, statement, classes[made], call, uses)
+                edit = _dissolved(tree, statement, *classes[made], call, uses)
                 found += [edit] if edit else []
         return found
 
@@ -78,6 +81,7 @@ def _attributes(tree: ast.AST, name: str) -> Iterator[ast.Attribute]:
 def _dissolved(
     tree: ast.Module,
     statement: ast.stmt,
+    definition: ast.ClassDef,
     owner: ast.ClassDef,
     call: ast.Call,
     uses: Sequence[ast.Attribute],
@@ -89,7 +93,7 @@ def _dissolved(
     parts |= {a.attr for a in own}
     if not {a.attr for a in uses} <= parts:
         return None
-    taken = _taken(tree, owner)
+    taken = _taken(tree, definition, methods)
     named = {p: p if p not in taken else f"{_variable(statement)}_{p}" for p in parts}
     written: list[ast.stmt] = []
     for part in owner.body:
@@ -106,7 +110,7 @@ def _dissolved(
     elif call.args or call.keywords:
         return None
     replaced = [(a, (ast.Name(named[a.attr], a.ctx),)) for a in uses]
-    return Rewrite(((owner, ()), (statement, written or [ast.Pass()]), *replaced))
+    return Rewrite(((definition, ()), (statement, written or [ast.Pass()]), *replaced))
 
 
 def _variable(statement: ast.stmt) -> str:
@@ -114,16 +118,17 @@ def _variable(statement: ast.stmt) -> str:
     return statement.targets[0].id
 
 
-def _taken(tree: ast.Module, owner: ast.ClassDef) -> set[str]:
+def _taken(
+    tree: ast.Module, definition: ast.ClassDef, methods: Sequence[ast.FunctionDef]
+) -> set[str]:
     """Return the names that a script binds or reads, without those that a class binds."""
-    others = [s for s in tree.body if s is not owner]
-    methods = [s for s in owner.body if isinstance(s, ast.FunctionDef)]
+    others = [s for s in tree.body if s is not definition]
     nodes = [n for part in (*others, *methods) for n in ast.walk(part)]
     names = {n.id for n in nodes if isinstance(n, ast.Name)}
     names |= {n.arg for n in nodes if isinstance(n, ast.arg)}
     names |= {s.name for s in others if isinstance(s, DEFINITIONS)}
     imported = (n for n in nodes if isinstance(n, ast.alias))
-    return names | {(n.asname or n.name).partition(".")[0] for n in imported}
+    return PREDEFINED | names | {(n.asname or n.name).partition(".")[0] for n in imported}
 
 
 def _renamed_assignment(statement: ast.Assign, named: Mapping[str, str]) -> ast.stmt:

@@ -116,17 +116,17 @@ def _iteration(loop: ast.For, element: ast.expr, body: Sequence[ast.stmt]) -> li
     uses = [n for s in written for n in ast.walk(s) if isinstance(n, ast.Name) and n.id in names]
     if not uses:
         return written
-    given = dict(_given(target, element))
+    given = dict(values_of(target, element))
     if names == given.keys() and all(isinstance(n.ctx, ast.Load) for n in uses):
         return [Substituting(given).visit(s) for s in written]
     return [ast.Assign([deepcopy(target)], deepcopy(element)), *written]
 
 
-def _given(target: ast.expr, element: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+def values_of(target: ast.expr, element: ast.expr) -> Iterator[tuple[str, ast.expr]]:
     """Yield the names that a target binds to parts that may be written more than once."""
     match target, element:
         case ast.Name(id=name), ast.Constant() | ast.Name() | ast.Attribute():
             yield name, element
         case ast.Tuple(elts=targets), ast.Tuple(elts=parts) if len(targets) == len(parts):
             for inner, part in zip(targets, parts, strict=True):
-                yield from _given(inner, part)
+                yield from values_of(inner, part)

@@ -23,6 +23,8 @@ OBSERVER = "__tcdebug_observed__"
 """The name of the function that wraps the expressions."""
 LONGEST = 60
 """The limit on the text of a literal, in characters."""
+DIGITS = 10
+"""A number with a longer text is a result, such as a loss or an address, which may change."""
 WRAPPED = "__wrapped__"
 """The attribute of functions that call another one of the same name, such as compiled ones."""
 NOT_WRAPPED = (ast.Constant, ast.Starred, ast.Slice, ast.Yield, ast.YieldFrom, ast.Await)
@@ -109,10 +111,10 @@ def literal(value: object, named: Callable[[object], str | None]) -> str | None:
 def _literal(value: object, named: Callable[[object], str | None]) -> str | None:
     if type(value) is str and gettempdir() in value:
         return None  # such a file is there in this run only
-    if value is None or isinstance(value, bool) or type(value) in (int, str):
+    if value is None or isinstance(value, bool) or type(value) is str:
         return repr(value)
-    if type(value) is float:
-        return repr(value) if math.isfinite(value) else None
+    if type(value) in (int, float):
+        return repr(value) if len(repr(value)) <= DIGITS and math.isfinite(value) else None
     if type(value) is list or type(value) is tuple:
         parts = [literal(part, named) for part in value]
         if any(part is None for part in parts):

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases.script_text import ScriptText
 from tcdebug.minifier.reduction.loop import ReductionLoop, Reductions
+from tcdebug.minifier.reduction.script.attributes import attributes_without_origin
 from tcdebug.minifier.reduction.script.comparability import stays_comparable, stays_seeded
 from tcdebug.minifier.reduction.script.components import HoistComponents, UnwrapContainers
 from tcdebug.minifier.reduction.script.dissolving import DissolveObjects, MergeBases
@@ -25,6 +26,7 @@ from tcdebug.minifier.reduction.script.inlining import InlineFunctions, InlineMe
 from tcdebug.minifier.reduction.script.loops import UnrollLoops
 from tcdebug.minifier.reduction.script.objects import ObjectsToValues
 from tcdebug.minifier.reduction.script.randomness import ReplaceDraws
+from tcdebug.minifier.reduction.script.records import AttributesOfNewObjects
 from tcdebug.minifier.reduction.script.rewriting import expressions, is_valid, undefined
 from tcdebug.minifier.reduction.script.statements import (
     DropStatements,
@@ -108,9 +110,12 @@ class ScriptReducer(ReductionLoop[ScriptText]):
     ) -> None:
         self._literals = ObservedLiterals(seen)
         allowed, endless = undefined(script.text), endless_loops(script.text)
+        unset = attributes_without_origin(script.text)
 
         def valid(candidate: ScriptText) -> bool:
             if not is_valid(candidate, allowed) or endless_loops(candidate.text) - endless:
+                return False
+            if attributes_without_origin(candidate.text) - unset:
                 return False
             if comparable:
                 return stays_comparable(candidate.text, script.text)
@@ -134,6 +139,7 @@ class ScriptReducer(ReductionLoop[ScriptText]):
                 MethodsToFunctions(),
                 MergeBases(),
                 ObjectsToValues(),
+                AttributesOfNewObjects(),
                 DissolveObjects(),
                 UnwrapContainers(),
             ),

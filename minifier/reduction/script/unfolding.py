@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from copy import deepcopy
 
 from tcdebug.minifier.reduction.script.inlining import Substituting, given_values, own_ends
-from tcdebug.minifier.reduction.script.loops import elements_of
+from tcdebug.minifier.reduction.script.loops import elements_of, values_of
 from tcdebug.minifier.reduction.script.rewriting import (
     Rewrite,
     SyntaxReduction,
@@ -75,6 +75,7 @@ class WriteOutComprehensions(SyntaxReduction):
                     parts: list[ast.expr] = [key, value]
                 case (
                     ast.ListComp(elt=element, generators=[loop])
+                    | ast.SetComp(elt=element, generators=[loop])
                     | ast.GeneratorExp(elt=element, generators=[loop])
                 ):
                     parts = [element]
@@ -83,21 +84,34 @@ class WriteOutComprehensions(SyntaxReduction):
             columns = [[*_written_out(part, loop)] for part in parts]
             if not columns[0]:
                 continue
-            display = (
-                ast.Dict([*columns[0]], columns[1])
-                if isinstance(node, ast.DictComp)
-                else ast.List(columns[0], ast.Load())
-            )
-            found.append(Rewrite.of(node, display))
+            found.append(Rewrite.of(node, _display(node, columns)))
         return found
+
+
+def _display(node: ast.expr, columns: Sequence[list[ast.expr]]) -> ast.expr:
+    """Return the dictionary, set or list with the elements of a comprehension."""
+    if isinstance(node, ast.DictComp):
+        return ast.Dict([*columns[0]], columns[1])
+    return (
+        ast.Set(columns[0]) if isinstance(node, ast.SetComp) else ast.List(columns[0], ast.Load())
+    )
 
 
 def _written_out(part: ast.expr, loop: ast.comprehension) -> Iterator[ast.expr]:
     """Yield a part of a comprehension for each element of the display that it iterates over."""
     match loop:
-        case ast.comprehension(target=ast.Name(id=name), iter=iterator, ifs=[], is_async=0):
-            for element in elements_of(iterator):
-                yield Substituting({name: element}).visit(deepcopy(part))
+        case ast.comprehension(target=target, iter=iterator, ifs=[], is_async=0):
+            names = {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
+            elements = elements_of(iterator)
+        case _:
+            return
+    if isinstance(target, ast.Name):
+        bound = [{target.id: element} for element in elements]
+    else:
+        bound = [dict(values_of(target, element)) for element in elements]
+    if all(values.keys() == names for values in bound):
+        for values in bound:
+            yield Substituting(values).visit(deepcopy(part))
 
 
 class InlineContexts(SyntaxReduction):

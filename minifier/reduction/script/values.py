@@ -87,10 +87,13 @@ class DropArguments(SyntaxReduction):
     def rewrites(self, tree: ast.Module) -> list[Rewrite]:
         """Return one edit for each, the last of several first."""
         found = []
+        required = dict(_required(tree))
         for node in ast.walk(tree):
             if isinstance(node, ast.Assert) and node.msg is not None:
                 found.append(Rewrite.of(node.msg))
             elif isinstance(node, ast.Call):
+                if len(node.args) + len(node.keywords) <= required.get(_called(node), 0):
+                    continue
                 found += [Rewrite.of(k) for k in node.keywords if k.arg not in TOLERANCES]
                 found += [Rewrite.of(argument) for argument in node.args[::-1]]
             elif isinstance(node, ast.Dict | ast.Set) or (
@@ -101,6 +104,27 @@ class DropArguments(SyntaxReduction):
             elif isinstance(node, ast.Import | ast.ImportFrom) and len(node.names) > 1:
                 found += [Rewrite.of(alias) for alias in node.names]
         return found
+
+
+def _called(call: ast.Call) -> str:
+    return call.func.id if isinstance(call.func, ast.Name) else ""
+
+
+def _required(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Yield the names of functions and classes with the number of arguments that they require."""
+    for statement in statements(tree):
+        match statement:
+            case ast.FunctionDef(decorator_list=[]):
+                yield statement.name, _without_default(statement)
+            case ast.ClassDef(decorator_list=[], body=body):
+                for method in body:
+                    if isinstance(method, ast.FunctionDef) and method.name == "__init__":
+                        yield statement.name, _without_default(method) - 1
+
+
+def _without_default(function: ast.FunctionDef) -> int:
+    given = function.args
+    return len(given.posonlyargs) + len(given.args) - len(given.defaults)
 
 
 class HoistOperands(SyntaxReduction):

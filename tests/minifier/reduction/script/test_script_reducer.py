@@ -10,6 +10,7 @@ import pytest
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases.script_text import ScriptText
+from tcdebug.minifier.reduction.script.attributes import attributes_without_origin
 from tcdebug.minifier.reduction.script.comparability import stays_comparable, stays_seeded
 from tcdebug.minifier.reduction.script.destruction import destructive_calls
 from tcdebug.minifier.reduction.script.endless import endless_loops
@@ -87,6 +88,34 @@ result = model.forward(2)
 )
 def test_names_that_nothing_defines_are_found_without_a_run(text: str, names: set[str]) -> None:
     assert undefined(text) == names
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        ("class A:\n    def f(self):\n        return self.n + self.m\na.n = 1", {"m"}),
+        ("class A:\n    n: int = 1\n    def f(self):\n        return A.f, self.n", set()),
+        ("a = Namespace(n=1)\nprint(a.n, a.m)", {"m"}),
+        ("p.add_argument('--a-b')\nsetattr(x, 'c', 1)\nprint(x.a_b, x.c)", {"add_argument"}),
+        ("print(x.weight.requires_grad, x.shape, x.forward, x.save_for_backward)", {"weight"}),
+        ("import os.path\nfrom torch import nn\nprint(os.path.join, torch.nn.Linear)", {"Linear"}),
+        ("print(x.__class__.__mro__, x.items(), x.append, x.join)", set()),
+    ],
+)
+def test_attributes_that_nothing_sets_are_found_without_a_run(text: str, missing: set[str]) -> None:
+    assert attributes_without_origin(text) == missing
+
+
+def test_a_version_that_reads_an_attribute_which_it_no_longer_sets_is_not_run() -> None:
+    text = "class A:\n    def __init__(self):\n        self.n = 1\na = A()\nprint(a.n.real)"
+    ran = []
+
+    def interesting(version: ScriptText, purpose: str) -> bool:
+        ran.append(version.text)
+        return version.text == script(text).text
+
+    ScriptReducer(script(text), {}, EventLog(None)).run(interesting)
+    assert ran and not [t for t in ran if "a.n" in t and "self.n" not in t]
 
 
 def test_the_body_of_a_function_replaces_its_only_call() -> None:
@@ -263,6 +292,19 @@ def test_tolerances_are_never_removed() -> None:
     given = script("close(a, b, rtol=0.1, atol=0.2, msg='far')")
     without = DropArguments().apply(given, ["0"])
     assert without is not None and without.text == "close(a, b, rtol=0.1, atol=0.2)"
+
+
+def test_arguments_that_a_function_of_the_script_requires_stay() -> None:
+    given = script(
+        "class A:\n    def __init__(self, n):\n        pass\ndef f(x, y=1):\n    pass\n"
+        "f(A(2), 3)\nf(4)\ng(5)"
+    )
+    found = [DropArguments().apply(given, [edit]) for edit in DropArguments().edits(given)]
+    assert [f.text.splitlines()[-3:] for f in found if f] == [
+        ["f(A(2))", "f(4)", "g(5)"],
+        ["f(3)", "f(4)", "g(5)"],
+        ["f(A(2), 3)", "f(4)", "g()"],
+    ]
 
 
 def test_an_expression_that_always_had_one_value_becomes_that_literal(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from tcdebug.minifier.reduction.script.importing import ImportsByPackage
 from tcdebug.minifier.reduction.script.inlining import InlineMethods
 from tcdebug.minifier.reduction.script.loops import UnrollLoops
 from tcdebug.minifier.reduction.script.randomness import ReplaceDraws
+from tcdebug.minifier.reduction.script.records import AttributesOfNewObjects
 from tcdebug.minifier.reduction.script.rewriting import SyntaxReduction
 from tcdebug.minifier.reduction.script.tables import LookUpEntries
 
@@ -204,6 +205,41 @@ TAKEN_APART = {
         InlineMethods(),
         "class A:\n    def f(self, x):\n        return x\nprint(a.f(1), a.f)",
         [],
+    ),
+    "a list with one entry": (
+        UnwrapContainers(), "seen = []\nfor k in x:\n    seen.append(k)\nprint(seen[0], seen[-1])",
+        ["for k in x:\n    seen = k\nprint(seen, seen)"],
+    ),
+    "a list with two entries": (
+        UnwrapContainers(), "seen = []\nseen.append(x)\nseen.append(y)\nprint(seen[0])", [],
+    ),
+    "a list that is counted": (
+        UnwrapContainers(), "seen = []\nseen.append(x)\nprint(seen[0], len(seen))", [],
+    ),
+    "an attribute of a new object": (
+        AttributesOfNewObjects(),
+        "class A:\n    def __init__(self, n, m=2):\n        self.n, self.k = n, n\n"
+        "        self.m = [m]\nprint(A(x).m, A(x, 3).m, A(1).n)",
+        [
+            "class A:\n    def __init__(self, n, m=2):\n        self.n, self.k = n, n\n"
+            "        self.m = [m]\nprint([2], A(x, 3).m, A(1).n)",
+            "class A:\n    def __init__(self, n, m=2):\n        self.n, self.k = n, n\n"
+            "        self.m = [m]\nprint(A(x).m, [3], A(1).n)",
+        ],
+    ),
+    "an attribute of a new record": (
+        AttributesOfNewObjects(),
+        "@dataclass\nclass A:\n    m: list = field(default_factory=list)\nprint(A().m)",
+        ["@dataclass\nclass A:\n    m: list = field(default_factory=list)\nprint(list())"],
+    ),
+    "a record": (
+        DissolveObjects(),
+        "class A(NamedTuple):\n    n: int\n    m: int = 2\n    def sum(self):\n"
+        "        return self.n + self.m\na = A(n=x)\nprint(a.sum(), a.n)",
+        [
+            "def a_sum():\n    return a_n + a_m\nm = 2\nn = x\na_n = n\na_m = m\n"
+            "print(a_sum(), a_n)",
+        ],
     ),
     "random tensors": (
         ReplaceDraws(),

@@ -37,6 +37,12 @@ UNFOLDED = {
     "generator": (WriteOutComprehensions(), "r = sum(k for k in (1, 2))", ["r = sum([1, 2])"]),
     "condition": (WriteOutComprehensions(), "r = [k for k in (1, 2) if k]", []),
     "no display": (WriteOutComprehensions(), "r = [k for k in range(n)]", []),
+    "set": (WriteOutComprehensions(), "r = {f(k) for k in (1, 2)}", ["r = {f(1), f(2)}"]),
+    "pairs": (
+        WriteOutComprehensions(), "r = [f(k, v) for k, v in [(1, x), (2, y)]]",
+        ["r = [f(1, x), f(2, y)]"],
+    ),
+    "pairs that are made": (WriteOutComprehensions(), "r = [k for k, v in [x, (2, y)]]", []),
     "range": (WriteOutComprehensions(), "r = [f() for _ in range(2)]", ["r = [f(), f()]"]),
     "many": (WriteOutComprehensions(), "r = [f() for _ in range(9)]", []),
     "two loops": (WriteOutComprehensions(), "r = [k for k in (1, 2) for j in (3, 4)]", []),
