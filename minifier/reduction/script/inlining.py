@@ -91,7 +91,7 @@ class InlineMethods(SyntaxReduction):
         methods = {m.name: (o, m) for o, m in single if uses[m.name] == 1}
         found = []
         for statement, call in _calls(tree):
-            if not isinstance(call.func, ast.Attribute) or not _is_place(call.func.value):
+            if not isinstance(call.func, ast.Attribute):
                 continue
             owner, method = methods.get(call.func.attr, (None, None))
             if owner is None or method is None:
@@ -115,7 +115,7 @@ def _at_all_calls(
     calls = {id(n.func): n for n in ast.walk(tree) if isinstance(n, ast.Call)}
     for place in places:
         call = calls.get(id(place))
-        function = _as_function(owner, method, place.value) if _is_place(place.value) else None
+        function = _as_function(owner, method, place.value)
         value = function and call and _as_expression(function, call)
         if not value or call is None:
             return
@@ -131,7 +131,8 @@ def _as_function(
     of_class = isinstance(place, ast.Name) and place.id == owner.name
     match method.decorator_list:
         case [] if method.args.args and not of_class:
-            return _of_object(method, place)
+            written = _is_place(place) or (_is_new(place, owner) and not _uses_object(method))
+            return _of_object(method, place) if written else None
         case [ast.Name("classmethod")] if method.args.args and of_class:
             return _of_object(method, place)
         case [ast.Name("staticmethod")] if of_class:
@@ -150,6 +151,19 @@ def _is_place(node: ast.expr) -> bool:
     while isinstance(node, ast.Attribute):
         node = node.value
     return isinstance(node, ast.Name)
+
+
+def _is_new(node: ast.expr, owner: ast.ClassDef) -> bool:
+    """Return whether an expression creates an object of a class without arguments."""
+    match node:
+        case ast.Call(func=ast.Name(id=name), args=[], keywords=[]):
+            return name == owner.name
+    return False
+
+
+def _uses_object(method: ast.FunctionDef) -> bool:
+    me = method.args.args[0].arg
+    return any(isinstance(n, ast.Name) and n.id == me for n in ast.walk(method))
 
 
 def _of_object(method: ast.FunctionDef, owner: ast.expr) -> ast.FunctionDef:

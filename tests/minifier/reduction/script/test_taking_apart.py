@@ -6,6 +6,7 @@ import ast
 
 import pytest
 
+from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases.script_text import ScriptText
 from tcdebug.minifier.reduction.script.components import HoistComponents, UnwrapContainers
 from tcdebug.minifier.reduction.script.dissolving import DissolveObjects, MergeBases
@@ -16,6 +17,7 @@ from tcdebug.minifier.reduction.script.loops import UnrollLoops
 from tcdebug.minifier.reduction.script.randomness import ReplaceDraws
 from tcdebug.minifier.reduction.script.records import AttributesOfNewObjects
 from tcdebug.minifier.reduction.script.rewriting import SyntaxReduction
+from tcdebug.minifier.reduction.script.script_reducer import ScriptReducer
 from tcdebug.minifier.reduction.script.tables import LookUpEntries
 
 
@@ -201,6 +203,16 @@ TAKEN_APART = {
         "class A:\n    def f(self, x):\n        return x * self.n\nprint(a.f(1), a.b.f(y))",
         ["class A:\n    pass\nprint(1 * a.n, y * a.b.n)"],
     ),
+    "a method of a new object": (
+        InlineMethods(),
+        "class A:\n    def f(self, x):\n        y = x + 1\n        print(y)\nA().f(2)",
+        ["class A:\n    pass\nx = 2\ny = x + 1\nprint(y)"],
+    ),
+    "a method that needs its new object": (
+        InlineMethods(),
+        "class A:\n    def f(self, x):\n        self.n = x\n        print(self.n)\nA().f(2)",
+        [],
+    ),
     "a method that is read": (
         InlineMethods(),
         "class A:\n    def f(self, x):\n        return x\nprint(a.f(1), a.f)",
@@ -266,3 +278,93 @@ def test_what_is_made_of_parts_is_taken_apart(
     given = ScriptText(plain(text))
     made = [reduction.apply(given, [edit]) for edit in reduction.edits(given)]
     assert [m and m.text for m in made] == [plain(r) for r in results]
+
+
+PLUGINS = """
+import dataclasses
+import enum
+
+class Mode(enum.Enum):
+    PLAIN = "plain"
+    SCALED = "scaled"
+
+@dataclasses.dataclass
+class Config:
+    width: int = 8
+    modes: list = dataclasses.field(default_factory=lambda: list(Mode))
+
+class Scaling:
+    factor = 1
+
+    def scale(self, x):
+        return x * self.factor
+
+class Gate(Scaling):
+    def __init__(self, width):
+        self.width = width
+
+    def run(self, x):
+        return self.scale(x)
+
+class Stack:
+    def __init__(self, config):
+        self.gates = [Gate(config.width)]
+        self.config = config
+
+    def run(self, x):
+        for gate in self.gates:
+            x = gate.run(x)
+        return x
+
+class Log:
+    def __init__(self):
+        self.lines = []
+
+    def add(self, text):
+        self.lines.append(text)
+
+def main():
+    config = Config()
+    model = Stack(config)
+    log = Log()
+    failures = []
+    for mode in Mode:
+        if mode is Mode.SCALED:
+            Gate.factor = 4
+        log.add(mode.value)
+        got = model.run(5)
+        if not fine(got):
+            failures.append(f"{mode.value}: {got}")
+    if failures:
+        raise AssertionError("; ".join(failures))
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_a_script_of_classes_with_a_failure_in_its_second_iteration_becomes_a_few_lines() -> None:
+    ran = []
+
+    def interesting(version: ScriptText, purpose: str) -> bool:
+        values: list[int] = []
+
+        def fine(value: int) -> bool:
+            values.append(value)
+            return values[-1] != 4 * values[0]
+
+        ran.append(version)
+        try:
+            exec(version.text, {"__name__": "__main__", "fine": fine})
+        except AssertionError:
+            return len(values) > 1 and values[-1] == 4 * values[0] and "Gate.factor" in version.text
+        except Exception:
+            return False
+        return False
+
+    small = ScriptReducer(ScriptText(plain(PLUGINS)), {}, EventLog(None)).run(interesting)
+    assert small.text == plain(
+        "class Gate:\n    factor = 1\n"
+        "assert fine(Gate().factor)\nGate.factor = 4\nassert fine(Gate().factor)"
+    )
+    assert len(ran) < 170
