@@ -37,6 +37,7 @@ from tcdebug.minifier.search.algorithms import first_bad
 from tcdebug.minifier.search.reducing import Interesting, reduce_ahead
 from tcdebug.minifier.subjects.forked_script import DIFFERENCE, Execute, ForkedScripts
 from tcdebug.minifier.subjects.protected_files import FileProtected
+from tcdebug.minifier.targets.inductor.warm import set_up
 
 REPEATS = 2
 """The number of further runs of the script as it is. All must fail."""
@@ -174,6 +175,7 @@ class ScriptMinimising:
         if self._stops_above(oracle, runner, start, off):
             self.last_checks = [VersionCheck(base, True), VersionCheck(off, False)]
             return
+        set_up()
         if self._hangs:
             ended = [
                 self._must_pass(oracle, start, eager, "in eager"),

@@ -35,6 +35,11 @@ class Reductions(Generic[ReducibleType]):
     is_valid: Callable[[ReducibleType], bool]
     unit: str = "nodes"
     """The unit of `size`."""
+    described: Callable[[CandidateReduction[ReducibleType], ReducibleType], Sequence[str]] = (
+        lambda reduction, case: ()
+    )
+    """Describes each edit, so that one that failed is tried again only at the end. Empty if the
+    edits of a reduction are tried in every round."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,13 @@ class ReductionLoop(Generic[ReducibleType]):
         self._left: list[CandidateReduction[ReducibleType]] = []
         self._tried: object = None
         self._before = ""
+        self._failed: set[tuple[str, str]] = set()
+        """The edits that failed, by reduction and description."""
+        self._skipped = False
         self._edits: dict[tuple[CandidateReduction[ReducibleType], str], list[str]] = {}
+        self._described: dict[
+            tuple[CandidateReduction[ReducibleType], str], list[tuple[str, str]]
+        ] = {}
         self._made: dict[
             tuple[CandidateReduction[ReducibleType], str, tuple[str, ...]],
             _MeasuredCandidate[ReducibleType] | None,
@@ -98,6 +109,7 @@ class ReductionLoop(Generic[ReducibleType]):
         other._log = EventLog(None)
         other._answers = dict(self._answers)
         other._left = list(self._left)
+        other._failed = set(self._failed)
         other.accepted = list(self.accepted)
         return other
 
@@ -105,13 +117,17 @@ class ReductionLoop(Generic[ReducibleType]):
         """Drop everything derived from cases other than the best."""
         here = self.best.key
         self._edits = {k: v for k, v in self._edits.items() if k[1] == here}
+        self._described = {k: v for k, v in self._described.items() if k[1] == here}
         self._made = {k: v for k, v in self._made.items() if k[1] == here}
 
     def _next(self) -> CandidateReduction[ReducibleType] | None:
         """Return the reduction whose turn it is; None at the end."""
         if not self._left:
             if self.best.key == self._before:
-                return None
+                if not self._skipped:
+                    return None
+                self._failed.clear()
+                self._skipped, self._tried = False, None
             skeleton = self._reductions.skeleton(self.best)
             details = skeleton == self._tried
             self._before = self.best.key if details else ""
@@ -128,7 +144,7 @@ class ReductionLoop(Generic[ReducibleType]):
         def keep(edits: Sequence[str]) -> bool:
             return self._keep(reduction, case, edits, interesting)
 
-        edits = self._edits_of(reduction, case)
+        edits = self._untried(reduction, case)
         if edits:
             self._announce(reduction, len(edits))
         if not edits or keep(edits):
@@ -141,7 +157,37 @@ class ReductionLoop(Generic[ReducibleType]):
             left_out = set(unapplied)
             return keep([e for e in edits if e not in left_out])
 
-        minimal_subset(edits[::-1], survives)
+        needed = set(minimal_subset(edits[::-1], survives))
+        described = self._descriptions(reduction, case)
+        self._failed |= {(reduction.name, text) for edit, text in described if edit in needed}
+
+    def _untried(
+        self, reduction: CandidateReduction[ReducibleType], case: ReducibleType
+    ) -> list[str]:
+        """Return the edits that have not failed in an earlier round."""
+        edits = self._edits_of(reduction, case)
+        failed = {
+            edit
+            for edit, description in self._descriptions(reduction, case)
+            if (reduction.name, description) in self._failed
+        }
+        self._skipped |= bool(failed)
+        return [e for e in edits if e not in failed]
+
+    def _descriptions(
+        self, reduction: CandidateReduction[ReducibleType], case: ReducibleType
+    ) -> list[tuple[str, str]]:
+        """Return the edits of a reduction with their descriptions, if it has any."""
+        key = reduction, case.key
+        if key not in self._described:
+            try:
+                described = self._reductions.described(reduction, case)
+            except Exception as error:
+                self._leave_out(reduction, error)
+                described = ()
+            edits = self._edits_of(reduction, case)
+            self._described[key] = list(zip(edits, described, strict=False))
+        return self._described[key]
 
     def _announce(self, reduction: CandidateReduction[ReducibleType], edits: int) -> None:
         """Log how many questions this round has at most.

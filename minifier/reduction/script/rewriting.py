@@ -48,12 +48,21 @@ class SyntaxReduction:
         """Return the numbers of the edits."""
         return [str(n) for n in range(len(self.rewrites(ast.parse(script.text))))]
 
+    def descriptions(self, script: ScriptText) -> list[str]:
+        """Return what each edit replaces, and by what, as text."""
+        return [_described(rewrite) for rewrite in self.rewrites(ast.parse(script.text))]
+
     def apply(self, script: ScriptText, edits: Sequence[str]) -> ScriptText | None:
         """Return the script with these edits; None if they leave no valid tree."""
         tree = ast.parse(script.text)
         found = self.rewrites(tree)
         text = rewritten(tree, [found[int(number)] for number in edits])
         return None if text is None else script.with_text(text)
+
+
+def _described(rewrite: Rewrite) -> str:
+    node, replacements = rewrite.parts[0]
+    return " -> ".join(ast.unparse(ast.fix_missing_locations(n)) for n in (node, *replacements))
 
 
 def rewritten(tree: ast.Module, rewrites: Sequence[Rewrite]) -> str | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases.script_text import ScriptText
+from tcdebug.minifier.reduction import CandidateReduction
 from tcdebug.minifier.reduction.loop import ReductionLoop, Reductions
 from tcdebug.minifier.reduction.script.attributes import attributes_without_origin
 from tcdebug.minifier.reduction.script.comparability import stays_comparable, stays_seeded
@@ -27,7 +28,12 @@ from tcdebug.minifier.reduction.script.loops import UnrollLoops
 from tcdebug.minifier.reduction.script.objects import ObjectsToValues
 from tcdebug.minifier.reduction.script.randomness import ReplaceDraws
 from tcdebug.minifier.reduction.script.records import AttributesOfNewObjects
-from tcdebug.minifier.reduction.script.rewriting import expressions, is_valid, undefined
+from tcdebug.minifier.reduction.script.rewriting import (
+    SyntaxReduction,
+    expressions,
+    is_valid,
+    undefined,
+)
 from tcdebug.minifier.reduction.script.statements import (
     DropStatements,
     KeepNeeded,
@@ -89,6 +95,10 @@ def skeleton(script: ScriptText) -> object:
     kinds = [type(n).__name__ for n in nodes if isinstance(n, ast.stmt)]
     names = sorted(n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
     return kinds, names
+
+
+def _described(reduction: CandidateReduction[ScriptText], script: ScriptText) -> Sequence[str]:
+    return reduction.descriptions(script) if isinstance(reduction, SyntaxReduction) else ()
 
 
 class ScriptReducer(ReductionLoop[ScriptText]):
@@ -164,6 +174,7 @@ class ScriptReducer(ReductionLoop[ScriptText]):
             skeleton=skeleton,
             is_valid=valid,
             unit="lines",
+            described=_described,
         )
         super().__init__(script, reductions, log)
 

@@ -368,3 +368,17 @@ def test_a_script_of_classes_with_a_failure_in_its_second_iteration_becomes_a_fe
         "assert fine(Gate().factor)\nGate.factor = 4\nassert fine(Gate().factor)"
     )
     assert len(ran) < 170
+
+
+def test_an_edit_that_failed_is_tried_again_when_nothing_else_is_left() -> None:
+    ran: list[str] = []
+
+    def interesting(version: ScriptText, purpose: str) -> bool:
+        ran.append(version.text)
+        kept = version.text.startswith("keep(") and "y" in version.text
+        return kept and ("c(y" in version.text or "b" not in version.text)
+
+    start = ScriptText("keep(c(y, 3), k=b)")
+    small = ScriptReducer(start, {}, EventLog(None)).run(interesting)
+    assert small.text == "keep(y)"
+    assert ran.index("keep(y, k=b)") < ran.index("keep(c(y))") < ran.index("keep(y)")
