@@ -11,7 +11,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases.script_text import ScriptText
 from tcdebug.minifier.reduction import CandidateReduction
 from tcdebug.minifier.reduction.loop import ReductionLoop, Reductions
-from tcdebug.minifier.reduction.script.attributes import attributes_without_origin
+from tcdebug.minifier.reduction.script.attributes import lost_attributes
 from tcdebug.minifier.reduction.script.comparability import stays_comparable, stays_seeded
 from tcdebug.minifier.reduction.script.components import HoistComponents, UnwrapContainers
 from tcdebug.minifier.reduction.script.dissolving import DissolveObjects, MergeBases
@@ -120,12 +120,11 @@ class ScriptReducer(ReductionLoop[ScriptText]):
     ) -> None:
         self._literals = ObservedLiterals(seen)
         allowed, endless = undefined(script.text), endless_loops(script.text)
-        unset = attributes_without_origin(script.text)
 
         def valid(candidate: ScriptText) -> bool:
             if not is_valid(candidate, allowed) or endless_loops(candidate.text) - endless:
                 return False
-            if attributes_without_origin(candidate.text) - unset:
+            if lost_attributes(candidate.text, script.text):
                 return False
             if comparable:
                 return stays_comparable(candidate.text, script.text)
