@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 
+from tcdebug.minifier.reduction.script.functions import CALLED
 from tcdebug.minifier.reduction.script.inlining import given_values
 from tcdebug.minifier.reduction.script.records import with_init
 from tcdebug.minifier.reduction.script.rewriting import (
@@ -20,8 +21,9 @@ from tcdebug.minifier.reduction.script.rewriting import (
 class DissolveObjects(SyntaxReduction):
     """Replaces the only object of a class by variables and functions.
 
-    The class has no bases, decorators or special methods but `__init__`. The object is the value
-    of a variable of the module, of which nothing but attributes is used.
+    The class has no bases but `Module`, and no decorators or special methods but `__init__` and
+    what calls run. The object is the value of a variable of the module. Either nothing but
+    attributes is used of it, or the variable becomes the function that a call of the object runs.
     """
 
     name = "dissolve_objects"
@@ -29,7 +31,8 @@ class DissolveObjects(SyntaxReduction):
     def rewrites(self, tree: ast.Module) -> list[Rewrite]:
         """Return one edit for each such object."""
         defined = [s for s in tree.body if isinstance(s, ast.ClassDef)]
-        classes = {s.name: (s, with_init(s)) for s in defined if _is_plain(with_init(s))}
+        plain = [(s, _without_module(with_init(s))) for s in defined]
+        classes = {s.name: (s, p) for s, p in plain if _is_plain(p)}
         names = [n for n in ast.walk(tree) if isinstance(n, ast.Name)]
         found = []
         for statement in tree.body:
@@ -43,10 +46,31 @@ class DissolveObjects(SyntaxReduction):
             if sum(n.id == made for n in names) != 1:
                 continue
             uses = list(_attributes(tree, name))
-            if sum(n.id == name for n in names) == len(uses) + 1:
+            reads = sum(n.id == name and isinstance(n.ctx, ast.Load) for n in names)
+            stored = sum(n.id == name for n in names) - reads
+            if stored == 1 and (reads == len(uses) or _called(classes[made][1])):
                 edit = _dissolved(tree, statement, *classes[made], call, uses)
                 found += [edit] if edit else []
         return found
+
+
+def _without_module(owner: ast.ClassDef) -> ast.ClassDef:
+    """Return a class of modules as a class without a base."""
+    if [ast.unparse(b).rpartition(".")[2] for b in owner.bases] != ["Module"]:
+        return owner
+    plain = deepcopy(owner)
+    plain.bases = []
+    for method in plain.body:
+        if isinstance(method, ast.FunctionDef):
+            body = [s for s in method.body if not ast.unparse(s).startswith("super(")]
+            method.body = body or [ast.Pass()]
+    return plain
+
+
+def _called(owner: ast.ClassDef) -> str:
+    """Return the only method that a call of an object runs; empty if there is none, or several."""
+    names = [s.name for s in owner.body if isinstance(s, ast.FunctionDef) and s.name in CALLED]
+    return names[0] if len(names) == 1 else ""
 
 
 def _is_plain(owner: ast.ClassDef) -> bool:
@@ -55,7 +79,7 @@ def _is_plain(owner: ast.ClassDef) -> bool:
     for part in owner.body:
         match part:
             case ast.FunctionDef(name=name, decorator_list=[], args=given):
-                special = name.startswith("__") and name != "__init__"
+                special = name.startswith("__") and name not in ("__init__", *CALLED)
                 if special or not given.args or not _only_attributes(part, given.args[0].arg):
                     return False
             case ast.Assign(targets=[ast.Name()]) | ast.Pass():
@@ -88,6 +112,8 @@ def _dissolved(
 ) -> Rewrite | None:
     methods = [s for s in owner.body if isinstance(s, ast.FunctionDef)]
     parts = {m.name for m in methods if m.name != "__init__"}
+    if not _called(owner) and parts & {*CALLED}:
+        return None
     parts |= {_variable(s) for s in owner.body if isinstance(s, ast.Assign)}
     own = [a for m in methods for a in _attributes(m, m.args.args[0].arg)]
     parts |= {a.attr for a in own}
@@ -95,6 +121,8 @@ def _dissolved(
         return None
     taken = _taken(tree, definition, methods)
     named = {p: p if p not in taken else f"{_variable(statement)}_{p}" for p in parts}
+    if name := _called(owner):
+        named[name] = _variable(statement)
     written: list[ast.stmt] = []
     for part in owner.body:
         if isinstance(part, ast.FunctionDef) and part.name != "__init__":

@@ -102,6 +102,23 @@ TAKEN_APART = {
     "an object with a special method": (
         DissolveObjects(), "class A:\n    def __len__(self):\n        return 1\na = A()\na.n", [],
     ),
+    "a module": (
+        DissolveObjects(),
+        "class A(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.inner = B()\n    def forward(self, x):\n"
+        "        return self.inner(x) + self.inner(x)\na = A()\nprint(compiled(a)(1), a.inner)",
+        ["def a(x):\n    return inner(x) + inner(x)\ninner = B()\nprint(compiled(a)(1), inner)"],
+    ),
+    "a module of which more is used": (
+        DissolveObjects(),
+        "class A(nn.Module):\n    def forward(self, x):\n        return x\na = A()\na.eval()",
+        [],
+    ),
+    "a module that is bound again": (
+        DissolveObjects(),
+        "class A(nn.Module):\n    def forward(self, x):\n        return x\na = A()\na = f(a)",
+        [],
+    ),
     "a method that passes its object on": (
         DissolveObjects(),
         "class A:\n    def f(self):\n        return g(self)\na = A()\nprint(a.f())",
