@@ -31,7 +31,7 @@ class DissolveObjects(SyntaxReduction):
     def rewrites(self, tree: ast.Module) -> list[Rewrite]:
         """Return one edit for each such object."""
         defined = [s for s in tree.body if isinstance(s, ast.ClassDef)]
-        plain = [(s, _without_module(with_init(s))) for s in defined]
+        plain = [(s, without_module(with_init(s))) for s in defined]
         classes = {s.name: (s, p) for s, p in plain if _is_plain(p)}
         names = [n for n in ast.walk(tree) if isinstance(n, ast.Name)]
         found = []
@@ -54,7 +54,7 @@ class DissolveObjects(SyntaxReduction):
         return found
 
 
-def _without_module(owner: ast.ClassDef) -> ast.ClassDef:
+def without_module(owner: ast.ClassDef) -> ast.ClassDef:
     """Return a class of modules as a class without a base."""
     if [ast.unparse(b).rpartition(".")[2] for b in owner.bases] != ["Module"]:
         return owner

@@ -45,13 +45,13 @@ class InlineFunctions(SyntaxReduction):
             return function if once else None
 
         found = []
-        for statement, call in _calls(tree):
+        for statement, call in calls_of_statements(tree):
             function = called(call)
-            if function is not None and (inlined := _inlined(function, call.args, call)):
-                found.append(_in_place(statement, call, function, inlined))
+            if function is not None and (inlined := inlined_body(function, call.args, call)):
+                found.append(in_place(statement, call, function, inlined))
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and (function := called(node)) is not None:
-                value = _as_expression(function, node)
+                value = as_expression(function, node)
                 if value is not None:
                     found.append(Rewrite(((node, (value,)), (function, ()))))
         for name, function in functions.items():
@@ -69,7 +69,7 @@ def _everywhere(
     function: ast.FunctionDef, calls: Sequence[ast.AST], uses: int
 ) -> Iterator[Rewrite]:
     """Yield the edit that replaces all calls of a function of one expression."""
-    values = [_as_expression(function, c) for c in calls if isinstance(c, ast.Call)]
+    values = [as_expression(function, c) for c in calls if isinstance(c, ast.Call)]
     if len(values) == uses and all(v is not None for v in values):
         parts = [(c, (v,)) for c, v in zip(calls, values, strict=True) if v is not None]
         yield Rewrite(((function, ()), *parts))
@@ -90,23 +90,23 @@ class InlineMethods(SyntaxReduction):
         single = [(o, m) for o, m in _methods(tree) if defined[m.name] == 1]
         methods = {m.name: (o, m) for o, m in single if uses[m.name] == 1}
         found = []
-        for statement, call in _calls(tree):
+        for statement, call in calls_of_statements(tree):
             if not isinstance(call.func, ast.Attribute):
                 continue
             owner, method = methods.get(call.func.attr, (None, None))
             if owner is None or method is None:
                 continue
             function = _as_function(owner, method, call.func.value)
-            inlined = function and _inlined(function, call.args, call)
+            inlined = function and inlined_body(function, call.args, call)
             if inlined:
-                found.append(_in_place(statement, call, method, inlined))
+                found.append(in_place(statement, call, method, inlined))
         for owner, method in single:
             if uses[method.name] <= FEW:
-                found += _at_all_calls(tree, owner, method)
+                found += _at_allcalls_of_statements(tree, owner, method)
         return found
 
 
-def _at_all_calls(
+def _at_allcalls_of_statements(
     tree: ast.Module, owner: ast.ClassDef, method: ast.FunctionDef
 ) -> Iterator[Rewrite]:
     """Yield the edit that replaces all calls of a method of one expression."""
@@ -116,7 +116,7 @@ def _at_all_calls(
     for place in places:
         call = calls.get(id(place))
         function = _as_function(owner, method, place.value)
-        value = function and call and _as_expression(function, call)
+        value = function and call and as_expression(function, call)
         if not value or call is None:
             return
         parts.append((call, (value,)))
@@ -132,9 +132,9 @@ def _as_function(
     match method.decorator_list:
         case [] if method.args.args and not of_class:
             written = _is_place(place) or (_is_new(place, owner) and not _uses_object(method))
-            return _of_object(method, place) if written else None
+            return of_object(method, place) if written else None
         case [ast.Name("classmethod")] if method.args.args and of_class:
-            return _of_object(method, place)
+            return of_object(method, place)
         case [ast.Name("staticmethod")] if of_class:
             return method
     return None
@@ -166,7 +166,7 @@ def _uses_object(method: ast.FunctionDef) -> bool:
     return any(isinstance(n, ast.Name) and n.id == me for n in ast.walk(method))
 
 
-def _of_object(method: ast.FunctionDef, owner: ast.expr) -> ast.FunctionDef:
+def of_object(method: ast.FunctionDef, owner: ast.expr) -> ast.FunctionDef:
     """Return a method as a function that reads its object from an expression."""
     function = deepcopy(method)
     own = function.args.args.pop(0).arg
@@ -175,14 +175,14 @@ def _of_object(method: ast.FunctionDef, owner: ast.expr) -> ast.FunctionDef:
     return function
 
 
-def _calls(tree: ast.Module) -> Iterator[tuple[ast.stmt, ast.Call]]:
+def calls_of_statements(tree: ast.Module) -> Iterator[tuple[ast.stmt, ast.Call]]:
     """Yield the calls of each statement before which other statements may be put."""
     for statement in statements(tree):
         if not isinstance(statement, RUN_OTHERWISE):
             yield from ((statement, n) for n in own_parts(statement) if isinstance(n, ast.Call))
 
 
-def _in_place(
+def in_place(
     statement: ast.stmt, call: ast.Call, function: ast.FunctionDef, inlined: Inlined
 ) -> Rewrite:
     """Return the edit that puts a function's body before a statement and its value in place."""
@@ -194,7 +194,9 @@ def _in_place(
     return Rewrite(((statement, (*before, statement)), (call, (given,)), (function, ())))
 
 
-def _inlined(function: ast.FunctionDef, args: Sequence[ast.expr], call: ast.Call) -> Inlined | None:
+def inlined_body(
+    function: ast.FunctionDef, args: Sequence[ast.expr], call: ast.Call
+) -> Inlined | None:
     """Return what replaces a call; None if the function cannot be inlined."""
     values = given_values(function.args, args, call.keywords)
     if values is None:
@@ -242,7 +244,7 @@ def own_ends(node: ast.AST) -> Iterator[ast.AST]:
             yield from own_ends(child)
 
 
-def _as_expression(function: ast.FunctionDef, call: ast.Call) -> ast.expr | None:
+def as_expression(function: ast.FunctionDef, call: ast.Call) -> ast.expr | None:
     """Return a function of one expression with a call's arguments; None for other functions.
 
     `yield from x` as the whole body counts as the expression `x`. A parameter may be read more than

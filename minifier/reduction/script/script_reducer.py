@@ -22,6 +22,7 @@ from tcdebug.minifier.reduction.script.functions import (
     DropParameters,
     MethodsToFunctions,
 )
+from tcdebug.minifier.reduction.script.holding import FlattenObjects, InlineForwards
 from tcdebug.minifier.reduction.script.importing import ImportsByPackage
 from tcdebug.minifier.reduction.script.inlining import InlineFunctions, InlineMethods
 from tcdebug.minifier.reduction.script.loops import UnrollLoops
@@ -137,6 +138,7 @@ class ScriptReducer(ReductionLoop[ScriptText]):
                 self._literals,
                 InlineFunctions(),
                 InlineMethods(),
+                InlineForwards(),
                 InlineContexts(),
                 HoistComponents(),
                 RaisesToAssertions(),
@@ -149,6 +151,7 @@ class ScriptReducer(ReductionLoop[ScriptText]):
                 MergeBases(),
                 ObjectsToValues(),
                 AttributesOfNewObjects(),
+                FlattenObjects(),
                 DissolveObjects(),
                 UnwrapContainers(),
             ),

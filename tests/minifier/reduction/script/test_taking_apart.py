@@ -11,6 +11,7 @@ from tcdebug.minifier.cases.script_text import ScriptText
 from tcdebug.minifier.reduction.script.components import HoistComponents, UnwrapContainers
 from tcdebug.minifier.reduction.script.dissolving import DissolveObjects, MergeBases
 from tcdebug.minifier.reduction.script.failures import RaisesToAssertions
+from tcdebug.minifier.reduction.script.holding import FlattenObjects, InlineForwards
 from tcdebug.minifier.reduction.script.importing import ImportsByPackage
 from tcdebug.minifier.reduction.script.inlining import InlineMethods
 from tcdebug.minifier.reduction.script.loops import UnrollLoops
@@ -122,6 +123,55 @@ TAKEN_APART = {
     "a method that passes its object on": (
         DissolveObjects(),
         "class A:\n    def f(self):\n        return g(self)\na = A()\nprint(a.f())",
+        [],
+    ),
+    "an object that another one holds and calls": (
+        InlineForwards(),
+        "class A:\n    def forward(self, x):\n        return x * self.n\nclass B:\n"
+        "    def __init__(self):\n        self.a = A()\n    def forward(self, x):\n"
+        "        return self.a(x) + self.a(1)",
+        [
+            "class A:\n    pass\nclass B:\n    def __init__(self):\n        self.a = A()\n"
+            "    def forward(self, x):\n        return x * self.a.n + 1 * self.a.n",
+        ],
+    ),
+    "an object with several statements that another one calls": (
+        InlineForwards(),
+        "class A:\n    def forward(self, x):\n        y = x + self.n\n        return y\n"
+        "class B:\n    def __init__(self):\n        self.a = A()\n    def forward(self, z):\n"
+        "        return self.a(z) * 2",
+        [
+            "class A:\n    pass\nclass B:\n    def __init__(self):\n        self.a = A()\n"
+            "    def forward(self, z):\n        x = z\n        y = x + self.a.n\n"
+            "        return y * 2",
+        ],
+    ),
+    "objects that others hold and call": (
+        InlineForwards(),
+        "class A:\n    def forward(self, x):\n        return x\nb.a, b.c = A(), A()\nb.a(1)",
+        [],
+    ),
+    "an object whose attributes another one reads": (
+        FlattenObjects(),
+        "class A(Module):\n    def __init__(self, n):\n        super().__init__()\n"
+        "        self.n, self.m = n, f(n)\nclass B(Module):\n    def __init__(self):\n"
+        "        self.a = A(3)\n    def forward(self, x):\n"
+        "        return x.m + self.a.n + self.a.m",
+        [
+            "class B(Module):\n    def __init__(self):\n        n = 3\n"
+            "        self.n, self.a_m = n, f(n)\n    def forward(self, x):\n"
+            "        return x.m + self.n + self.a_m",
+        ],
+    ),
+    "an object that another one passes on": (
+        FlattenObjects(),
+        "class A:\n    def __init__(self):\n        self.n = 1\nb.a = A()\nprint(b.a.n, b.a)",
+        [],
+    ),
+    "an object with methods": (
+        FlattenObjects(),
+        "class A:\n    def __init__(self):\n        self.n = 1\n    def f(self):\n        pass\n"
+        "b.a = A()\nprint(b.a.n)",
         [],
     ),
     "a base": (
