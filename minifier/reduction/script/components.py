@@ -60,9 +60,10 @@ def _components(owner: ast.ClassDef, creation: ast.Call) -> Iterator[ast.expr]:
         } - values.keys()
         seen = set()
         for node in ast.walk(method):
-            if isinstance(node, ast.Call) and _is_class(node.func) and not _holds(node):
-                made = Substituting(values).visit(deepcopy(node))
-                free = {n.id for n in ast.walk(made) if isinstance(n, ast.Name)}
+            if isinstance(node, ast.Call) and _is_class(node.func):
+                made = Substituting(values).visit(deepcopy(_sequential(node)))
+                names = [n for n in ast.walk(made) if isinstance(n, ast.Name)]
+                free = {n.id for n in names} - {n.id for n in names if not _is_read(n)}
                 text = ast.unparse(made)
                 if not free & (own - values.keys()) and text not in seen:
                     seen.add(text)
@@ -85,8 +86,20 @@ def _last(called: ast.expr) -> str:
     return ""
 
 
-def _holds(call: ast.Call) -> bool:
-    return _last(call.func) in CONTAINERS
+def _sequential(call: ast.Call) -> ast.Call:
+    """Return a list of modules as one that calls them one after another; other calls as they are.
+
+    So a model that is nothing but a list of layers becomes this list.
+    """
+    match call:
+        case ast.Call(func=called, args=[modules], keywords=[]) if _last(called) == "ModuleList":
+            name: ast.expr = ast.Name("Sequential", ast.Load())
+            if isinstance(called, ast.Attribute):
+                name = ast.Attribute(called.value, "Sequential", ast.Load())
+            if isinstance(modules, ast.List | ast.Tuple):
+                return ast.Call(name, modules.elts, [])
+            return ast.Call(name, [ast.Starred(modules, ast.Load())], [])
+    return call
 
 
 def without_unused(text: str) -> str:

@@ -52,8 +52,18 @@ class Counter:
 TAKEN_APART = {
     "a component": (
         HoistComponents(), f"{MODEL}model = Model(8)",
-        [MODEL.replace("Block(width)", "Linear(width, 2)").replace(BLOCK, "") + "model = Model(8)",
-         f"{BLOCK}model = Block(8)"],
+        [
+            MODEL.replace("Block(width)", "Linear(width, 2)").replace(BLOCK, "")
+            + "model = Model(8)",
+            f"{BLOCK}model = Sequential(*[Block(8) for _ in range(2)])",
+            f"{BLOCK}model = Block(8)",
+        ],
+    ),
+    "a list of components": (
+        HoistComponents(),
+        "class A(nn.Module):\n    def __init__(self, n):\n"
+        "        self.parts = nn.ModuleList([B(n), B(2)])\nmodel = A(1)",
+        ["model = nn.Sequential(B(1), B(2))", "model = B(1)", "model = B(2)"],
     ),
     "a component of a component": (
         HoistComponents(), f"{BLOCK}model = Block(width=4)", ["model = Linear(4, 2)"],
