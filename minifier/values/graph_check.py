@@ -23,8 +23,9 @@ from tcdebug.minifier.judging.replay import Results, compare, run
 from tcdebug.minifier.targets.backends import EMBEDDED, INDUCTOR
 from tcdebug.minifier.targets.describe import describe
 from tcdebug.minifier.values.findings import BITWISE, WrongStep
-from tcdebug.minifier.values.judgement import digest
+from tcdebug.minifier.values.judgement import digest, with_nonfinite_of
 from tcdebug.minifier.values.observation import Observation
+from tcdebug.minifier.values.reference import is_finite
 from tcdebug.minifier.values.traced_rounding import TraceVerdict, judge_trace
 
 STEPWISE = (EMBEDDED, INDUCTOR)
@@ -220,7 +221,12 @@ class CheckedGraph:
         first = run(compiled if observation.twice else module, case)
         second = run(compiled, case)
         if not bits:
-            return compare(case, module, first, second, Referee(observation.oracle)), second
+            outcome = compare(case, module, first, second, Referee(observation.oracle))
+            if outcome.failed and not all(is_finite(i.value) for i in case.inputs):
+                for one, other in zip(first.tensors(), second.tensors(), strict=False):
+                    other.data.copy_(with_nonfinite_of(one.data, other.data))
+                outcome = compare(case, module, first, second, Referee(observation.oracle))
+            return outcome, second
         pairs = zip(first.tensors(), second.tensors(), strict=False)
         for place, (one, other) in enumerate(pairs):
             if digest(one) != digest(other):

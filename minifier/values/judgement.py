@@ -14,7 +14,7 @@ from tcdebug.minifier.judging.compare import (
     unexpected_nonfinite,
 )
 from tcdebug.minifier.values.findings import BITWISE
-from tcdebug.minifier.values.reference import Computed, Unjudged, operator_name
+from tcdebug.minifier.values.reference import NUMBERS, Computed, Unjudged, operator_name
 
 MANY = 64
 """The least number of elements over which errors are averaged."""
@@ -42,6 +42,8 @@ def judged(actual: torch.Tensor, computed: Computed, oracle: str, where: str) ->
         raise Unjudged("laid out differently from its node")
     if oracle == BITWISE:
         return _bitwise(actual, eager, where)
+    if not computed.finite:
+        actual = with_nonfinite_of(eager, actual)
     exact = computed.exact
     if exact is None and not torch.equal(actual, eager) and oracle in ("default", "fp64"):
         found = difference(eager, actual, None, where)
@@ -58,6 +60,18 @@ def judged(actual: torch.Tensor, computed: Computed, oracle: str, where: str) ->
         again = not any(operator_name(node.target) in COMPOSED for node in computed.nodes)
         return _too_rough(actual, eager, exact, where, again=again)
     return found
+
+
+def with_nonfinite_of(eager: torch.Tensor, actual: torch.Tensor) -> torch.Tensor:
+    """Return a value with eager's elements where both are infinite or NaN.
+
+    If what a step reads is infinite already, the order of its operations decides which of the two
+    its results are. The mean of a row with an infinity is infinite as a sum, and NaN in Welford's
+    algorithm.
+    """
+    if eager.shape != actual.shape or eager.dtype not in NUMBERS:
+        return actual
+    return torch.where(torch.isfinite(eager) | torch.isfinite(actual), actual, eager)
 
 
 def _too_rough(

@@ -26,6 +26,7 @@ STEPS = frozenset(
     )
 )
 """Operators whose result jumps where their operands change a little."""
+NUMBERS = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
 UNINITIALISED = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "empty_permuted"))
 
 
@@ -46,6 +47,8 @@ class Computed:
     """Whether rounding can change the result by more than rounding, as in a comparison."""
     nodes: tuple[fx.Node, ...]
     """The nodes that were computed."""
+    finite: bool = True
+    """Whether all values that they were computed from are finite."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +132,9 @@ class ReferenceGraph:
             with contextlib.suppress(Exception):  # an operator without a float64 kernel
                 exact = self._run(nodes, _widened(known), WIDER)
         computed = tuple(n for n in nodes if n.op not in ("placeholder", "get_attr"))
-        return Computed(eager, exact, any(map(_jumps, computed)), computed)
+        read = {n.name for node in nodes for n in node.all_input_nodes} & known.keys()
+        finite = all(is_finite(known[name]) for name in read)
+        return Computed(eager, exact, any(map(_jumps, computed)), computed, finite)
 
     def _run(
         self,
@@ -220,6 +225,12 @@ def _jumps(node: fx.Node) -> bool:
 
 def _floats(value: torch.Tensor) -> bool:
     return value.dtype.is_floating_point or value.dtype.is_complex
+
+
+def is_finite(value: Any) -> bool:
+    """Return whether a tensor of floats has neither infinities nor NaN."""
+    floats = isinstance(value, torch.Tensor) and value.dtype in NUMBERS
+    return not floats or bool(torch.isfinite(value).all())
 
 
 def updates_memory(node: fx.Node) -> bool:

@@ -235,6 +235,29 @@ def test_the_result_of_a_cancellation_is_not_rounded_again() -> None:
     assert judged(other, computed, "default", "x") is None
 
 
+def test_infinity_and_nan_are_equal_only_behind_values_that_are_not_finite() -> None:
+    eager = torch.tensor([torch.nan, torch.inf, -torch.inf, 1.0, 2.0])
+    other = torch.tensor([torch.inf, torch.nan, torch.nan, 1.0, 2.0])
+    for finite in (True, False):
+        computed = Computed(eager, eager.double(), jumps=False, nodes=(), finite=finite)
+        found = judged(other, computed, "default", "x")
+        assert (found is not None) is finite
+        wrong = torch.tensor([torch.inf, torch.nan, torch.nan, torch.nan, 2.0])
+        assert judged(wrong, computed, "default", "x") is not None
+
+
+def variances(compiled: Callable[..., Any]) -> None:
+    x = torch.randn(4, 64, dtype=torch.float16)
+    x[1, 3] = torch.inf
+    compiled(lambda v: torch.var_mean(v.float() * 2, 1))(x)
+
+
+def test_rows_that_are_infinite_already_are_not_wrong(tmp_path: Path) -> None:
+    report = observe(variances, tmp_path, "tcdebug")
+    assert (report.found, report.unexplained) == (None, [])
+    assert report.values > 0
+
+
 def test_a_hash_needs_no_numpy_and_sees_logical_elements(monkeypatch: pytest.MonkeyPatch) -> None:
     def numpy(_: torch.Tensor) -> None:
         raise RuntimeError("Numpy is not available")
