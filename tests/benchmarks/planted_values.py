@@ -16,20 +16,22 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "minifier" / "support"))
 import msgspec
-from numerical_faults import FAULTS, NumericalFault, model
+from numerical_faults import FAULTS, NumericalFault, model, took_effect
 from observed_models import observe
 
 from tcdebug.minifier.values.findings import REPORT, ValuesReport
 
 
 def ran(fault: NumericalFault) -> ValuesReport | None:
-    """Plant a fault in a forked process; its report, None without one."""
+    """Plant a fault in a forked process; its report, None without one or if nothing was planted."""
     folder = Path(tempfile.mkdtemp())
     if (child := os.fork()) == 0:
         try:
             fault.plant()
             step = partial(model, blocks=fault.blocks, dtype=fault.dtype)
             observe(step, folder, fault.backend, twice=fault.twice)
+            if not took_effect():
+                (folder / REPORT).unlink()
         finally:
             os._exit(0)
     os.waitpid(child, 0)

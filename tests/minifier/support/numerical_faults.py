@@ -70,15 +70,28 @@ def _through(expression: Any, dtype: torch.dtype) -> Any:
     return cast(cast(expression, dtype), expression.dtype)
 
 
+NOT_YET: set[str] = set()
+"""The patterns of plants in the text of kernels that no kernel has had so far."""
+
+
+def took_effect() -> bool:
+    """Return whether every plant in the text of kernels of this process has changed one."""
+    return not NOT_YET
+
+
 def _kernel_text(trigger: str, pattern: str, text: str) -> Callable[[], None]:
     """The writer of C++ kernels writes something else in kernels with a trigger."""
 
     def plant() -> None:
         original = CppKernelWriter.write
+        NOT_YET.add(pattern)
 
         def write(self: CppKernelWriter) -> str:
             made = original(self)
-            return re.sub(pattern, text, made) if trigger in made else made
+            changed = re.sub(pattern, text, made) if trigger in made else made
+            if changed != made:
+                NOT_YET.discard(pattern)
+            return changed
 
         CppKernelWriter.write = write  # type: ignore[method-assign] # the plant
 
@@ -229,7 +242,11 @@ class NumericalFault:
 
 
 BF16, FP16 = torch.bfloat16, torch.float16
-SUM = _kernel_text("sum", r"(part_\w+) \+= (\w+);", r"\1 = from_bfloat16(to_bfloat16(\1 + \2));")
+SUM = _kernel_text(
+    "sum",
+    r"(part_\w+(?:\[\w+\])?) \+= ([^;]+);",
+    r"\1 = from_bfloat16(to_bfloat16(\1 + \2));",
+)
 FACTOR = _kernel_text("sin_(", r"\bsin_\(", "1.001f * sin_(")
 CHANGING = _kernel_text("sin_(", r"\bsin_\(", f"{FLICKER} * sin_(")
 SQUARE = "{x} * {x}"

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import torch
 from healthy_models import cells, pyramid, rotary
-from numerical_faults import EMBEDDED, STOCK, NumericalFault, model
+from numerical_faults import EMBEDDED, STOCK, NumericalFault, model, took_effect
 from observed_models import (
     Step,
     breaks,
@@ -110,6 +110,8 @@ def planted(fault: NumericalFault, folder: Path) -> ValuesReport:
             fault.plant()
             step = partial(model, blocks=2, dtype=fault.dtype)
             observe(step, folder, fault.backend, twice=fault.twice)
+            if not took_effect():
+                (folder / REPORT).unlink()
         finally:
             os._exit(0)
     os.waitpid(child, 0)
@@ -134,8 +136,6 @@ def test_the_first_kernel_with_a_planted_fault_is_named(
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", [*EMBEDDED, *STOCK], ids=lambda f: f"{f.backend}, {f.name}")
 def test_planted_numerical_faults_are_named(fault: NumericalFault, tmp_path: Path) -> None:
-    if fault.backend == "tcdebug" and fault.name == "a sum in bfloat16, in a bfloat16 model":
-        pytest.skip("the sum's own magnitude hides its rounding")
     found = planted(fault, tmp_path).found
     assert found is not None
     assert found.kind == fault.kind
