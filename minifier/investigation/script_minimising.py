@@ -29,10 +29,10 @@ from tcdebug.minifier.oracles.other_failures import OtherFailures
 from tcdebug.minifier.oracles.question import Question
 from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.processes.process import Limits
-from tcdebug.minifier.reduction.script.destruction import destructive_calls
 from tcdebug.minifier.reduction.script.observing import instrumented
 from tcdebug.minifier.reduction.script.rewriting import Rewrite, rewritten
 from tcdebug.minifier.reduction.script.script_reducer import ScriptReducer
+from tcdebug.minifier.reduction.script.validity.destruction import destructive_calls
 from tcdebug.minifier.search.algorithms import first_bad
 from tcdebug.minifier.search.reducing import Interesting, reduce_ahead
 from tcdebug.minifier.subjects.forked_script import DIFFERENCE, Execute, ForkedScripts

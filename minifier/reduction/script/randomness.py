@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from tcdebug.minifier.reduction.script.comparability import SEED
 from tcdebug.minifier.reduction.script.rewriting import (
     Rewrite,
     SyntaxReduction,
     expressions,
     statements,
 )
+from tcdebug.minifier.reduction.script.validity.comparability import SEED
 
 CONSTANT = {"rand": "ones", "randn": "ones", "rand_like": "ones_like", "randn_like": "ones_like"}
 """Functions of torch that draw numbers -> functions with the same arguments that do not."""

@@ -11,24 +11,21 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases.script_text import ScriptText
 from tcdebug.minifier.reduction import CandidateReduction
 from tcdebug.minifier.reduction.loop import ReductionLoop, Reductions
-from tcdebug.minifier.reduction.script.attributes import lost_attributes
-from tcdebug.minifier.reduction.script.comparability import stays_comparable, stays_seeded
-from tcdebug.minifier.reduction.script.components import HoistComponents, UnwrapContainers
-from tcdebug.minifier.reduction.script.dissolving import DissolveObjects, MergeBases
-from tcdebug.minifier.reduction.script.endless import endless_loops
 from tcdebug.minifier.reduction.script.failures import RaisesToAssertions
 from tcdebug.minifier.reduction.script.functions import (
     DropDecorations,
     DropParameters,
     MethodsToFunctions,
 )
-from tcdebug.minifier.reduction.script.holding import FlattenObjects, InlineForwards
 from tcdebug.minifier.reduction.script.importing import ImportsByPackage
 from tcdebug.minifier.reduction.script.inlining import InlineFunctions, InlineMethods
 from tcdebug.minifier.reduction.script.loops import UnrollLoops
-from tcdebug.minifier.reduction.script.objects import ObjectsToValues
+from tcdebug.minifier.reduction.script.objects.components import HoistComponents, UnwrapContainers
+from tcdebug.minifier.reduction.script.objects.dissolving import DissolveObjects, MergeBases
+from tcdebug.minifier.reduction.script.objects.held_values import ObjectsToValues
+from tcdebug.minifier.reduction.script.objects.holding import FlattenObjects, InlineForwards
+from tcdebug.minifier.reduction.script.objects.records import AttributesOfNewObjects
 from tcdebug.minifier.reduction.script.randomness import ReplaceDraws
-from tcdebug.minifier.reduction.script.records import AttributesOfNewObjects
 from tcdebug.minifier.reduction.script.rewriting import (
     SyntaxReduction,
     expressions,
@@ -47,6 +44,9 @@ from tcdebug.minifier.reduction.script.unfolding import (
     ReplaceAliases,
     WriteOutComprehensions,
 )
+from tcdebug.minifier.reduction.script.validity.attributes import lost_attributes
+from tcdebug.minifier.reduction.script.validity.comparability import stays_comparable, stays_seeded
+from tcdebug.minifier.reduction.script.validity.endless import endless_loops
 from tcdebug.minifier.reduction.script.values import (
     DropArguments,
     HoistOperands,
@@ -98,6 +98,53 @@ def skeleton(script: ScriptText) -> object:
     return kinds, names
 
 
+def _coarse(literals: ObservedLiterals) -> tuple[CandidateReduction[ScriptText], ...]:
+    """Return the reductions that remove most, in their order."""
+    return (
+        DropEntries(),
+        KeepNeeded(),
+        literals,
+        InlineFunctions(),
+        InlineMethods(),
+        InlineForwards(),
+        InlineContexts(),
+        HoistComponents(),
+        RaisesToAssertions(),
+        UnwrapBlocks(),
+        UnrollLoops(),
+        DropParameters(),
+        DropStatements(),
+        HoistOperands(calls=True),
+        MethodsToFunctions(),
+        MergeBases(),
+        ObjectsToValues(),
+        AttributesOfNewObjects(),
+        FlattenObjects(),
+        DissolveObjects(),
+        UnwrapContainers(),
+    )
+
+
+FINE: tuple[CandidateReduction[ScriptText], ...] = (
+    StandAlone(),
+    DropProgramArguments(),
+    DropDecorations(),
+    DropArguments(),
+    ReplaceAliases(),
+    WriteOutComprehensions(),
+    LookUpEntries(),
+    ShrinkNumbers(1, together=True),
+    ShrinkNumbers(2, together=True),
+    HoistOperands(calls=False),
+    ShrinkNumbers(1, together=False),
+    InlineNames(),
+    InlineAttributes(),
+    ImportsByPackage(),
+    ReplaceDraws(),
+)
+"""The reductions of details, in their order."""
+
+
 def _described(reduction: CandidateReduction[ScriptText], script: ScriptText) -> Sequence[str]:
     return reduction.descriptions(script) if isinstance(reduction, SyntaxReduction) else ()
 
@@ -132,46 +179,8 @@ class ScriptReducer(ReductionLoop[ScriptText]):
             return stays_seeded(candidate.text, script.text)
 
         reductions = Reductions(
-            coarse=(
-                DropEntries(),
-                KeepNeeded(),
-                self._literals,
-                InlineFunctions(),
-                InlineMethods(),
-                InlineForwards(),
-                InlineContexts(),
-                HoistComponents(),
-                RaisesToAssertions(),
-                UnwrapBlocks(),
-                UnrollLoops(),
-                DropParameters(),
-                DropStatements(),
-                HoistOperands(calls=True),
-                MethodsToFunctions(),
-                MergeBases(),
-                ObjectsToValues(),
-                AttributesOfNewObjects(),
-                FlattenObjects(),
-                DissolveObjects(),
-                UnwrapContainers(),
-            ),
-            fine=(
-                StandAlone(),
-                DropProgramArguments(),
-                DropDecorations(),
-                DropArguments(),
-                ReplaceAliases(),
-                WriteOutComprehensions(),
-                LookUpEntries(),
-                ShrinkNumbers(1, together=True),
-                ShrinkNumbers(2, together=True),
-                HoistOperands(calls=False),
-                ShrinkNumbers(1, together=False),
-                InlineNames(),
-                InlineAttributes(),
-                ImportsByPackage(),
-                ReplaceDraws(),
-            ),
+            coarse=_coarse(self._literals),
+            fine=FINE,
             measure=measure,
             skeleton=skeleton,
             is_valid=valid,

@@ -8,15 +8,15 @@ import pytest
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases.script_text import ScriptText
-from tcdebug.minifier.reduction.script.components import HoistComponents, UnwrapContainers
-from tcdebug.minifier.reduction.script.dissolving import DissolveObjects, MergeBases
 from tcdebug.minifier.reduction.script.failures import RaisesToAssertions
-from tcdebug.minifier.reduction.script.holding import FlattenObjects, InlineForwards
 from tcdebug.minifier.reduction.script.importing import ImportsByPackage
 from tcdebug.minifier.reduction.script.inlining import InlineMethods
 from tcdebug.minifier.reduction.script.loops import UnrollLoops
+from tcdebug.minifier.reduction.script.objects.components import HoistComponents, UnwrapContainers
+from tcdebug.minifier.reduction.script.objects.dissolving import DissolveObjects, MergeBases
+from tcdebug.minifier.reduction.script.objects.holding import FlattenObjects, InlineForwards
+from tcdebug.minifier.reduction.script.objects.records import AttributesOfNewObjects
 from tcdebug.minifier.reduction.script.randomness import ReplaceDraws
-from tcdebug.minifier.reduction.script.records import AttributesOfNewObjects
 from tcdebug.minifier.reduction.script.rewriting import SyntaxReduction
 from tcdebug.minifier.reduction.script.script_reducer import ScriptReducer
 from tcdebug.minifier.reduction.script.tables import LookUpEntries

@@ -8,7 +8,7 @@ from copy import deepcopy
 
 from tcdebug.minifier.reduction.script.functions import CALLED
 from tcdebug.minifier.reduction.script.inlining import given_values
-from tcdebug.minifier.reduction.script.records import with_init
+from tcdebug.minifier.reduction.script.objects.records import with_init
 from tcdebug.minifier.reduction.script.rewriting import (
     DEFINITIONS,
     PREDEFINED,

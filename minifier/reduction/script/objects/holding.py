@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 
-from tcdebug.minifier.reduction.script.dissolving import without_module
 from tcdebug.minifier.reduction.script.functions import CALLED
 from tcdebug.minifier.reduction.script.inlining import (
     FEW,
@@ -18,7 +17,8 @@ from tcdebug.minifier.reduction.script.inlining import (
     inlined_body,
     of_object,
 )
-from tcdebug.minifier.reduction.script.records import with_init
+from tcdebug.minifier.reduction.script.objects.dissolving import without_module
+from tcdebug.minifier.reduction.script.objects.records import with_init
 from tcdebug.minifier.reduction.script.rewriting import Rewrite, SyntaxReduction, statements
 
 

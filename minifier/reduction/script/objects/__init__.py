@@ -1,0 +1,1 @@
+"""Reductions that take objects and classes of a script apart."""
