@@ -113,7 +113,7 @@ def _literal(value: object, named: Callable[[object], str | None]) -> str | None
         return None  # such a file is there in this run only
     if value is None or isinstance(value, bool) or type(value) is str:
         return repr(value)
-    if type(value) in (int, float):
+    if isinstance(value, int | float) and type(value) in (int, float):
         return repr(value) if len(repr(value)) <= DIGITS and math.isfinite(value) else None
     if type(value) is list or type(value) is tuple:
         parts = [literal(part, named) for part in value]

@@ -156,7 +156,7 @@ def _taken(
     names |= {n.arg for n in nodes if isinstance(n, ast.arg)}
     names |= {s.name for s in others if isinstance(s, DEFINITIONS)}
     imported = (n for n in nodes if isinstance(n, ast.alias))
-    return PREDEFINED | names | {(n.asname or n.name).partition(".")[0] for n in imported}
+    return names | PREDEFINED | {(n.asname or n.name).partition(".")[0] for n in imported}
 
 
 def _renamed_assignment(statement: ast.Assign, named: Mapping[str, str]) -> ast.stmt:

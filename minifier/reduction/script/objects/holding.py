@@ -38,7 +38,8 @@ class InlineForwards(SyntaxReduction):
             method = _run_by_calls(owner)
             if method is None:
                 continue
-            calls = [n for n in ast.walk(tree) if _calls_attribute(n, attr)]
+            nodes = [n for n in ast.walk(tree) if isinstance(n, ast.Call)]
+            calls = [n for n in nodes if _calls_attribute(n, attr)]
             values = [as_expression(of_object(method, c.func), c) for c in calls]
             if 0 < len(calls) <= FEW and all(v is not None for v in values):
                 parts = [(c, (v,)) for c, v in zip(calls, values, strict=True) if v is not None]
@@ -62,7 +63,7 @@ class FlattenObjects(SyntaxReduction):
 
     def rewrites(self, tree: ast.Module) -> list[Rewrite]:
         """Return one edit for each such object."""
-        found = []
+        found: list[Rewrite] = []
         for statement, attr, definition, call in _held(tree):
             owner = without_module(with_init(definition))
             match owner.body:
@@ -99,11 +100,8 @@ def _run_by_calls(owner: ast.ClassDef) -> ast.FunctionDef | None:
     return None if "super" in names else methods[0]
 
 
-def _calls_attribute(node: ast.AST, attr: str) -> bool:
-    match node:
-        case ast.Call(func=ast.Attribute(attr=name)):
-            return name == attr
-    return False
+def _calls_attribute(call: ast.Call, attr: str) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr == attr
 
 
 def _flattened(
