@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 
@@ -15,6 +14,7 @@ from tcdebug.minifier.reduction.script.rewriting import (
     expressions,
     statements,
 )
+from tcdebug.minifier.reduction.script.scopes import is_declared, names_of, scopes_of
 
 
 class ReplaceAliases(SyntaxReduction):
@@ -27,25 +27,20 @@ class ReplaceAliases(SyntaxReduction):
 
     def rewrites(self, tree: ast.Module) -> list[Rewrite]:
         """Return one edit for each name that is bound once, and for each such function."""
-        names = [n for n in ast.walk(tree) if isinstance(n, ast.Name)]
-        stored = Counter(n.id for n in names if not isinstance(n.ctx, ast.Load))
-        read: dict[str, list[ast.Name]] = {}
-        for node in names:
-            if isinstance(node.ctx, ast.Load):
-                read.setdefault(node.id, []).append(node)
         calls = {id(n.func): n for n in ast.walk(tree) if isinstance(n, ast.Call)}
         found = []
-        for statement in statements(tree):
+        for statement, scope in scopes_of(tree):
             match statement:
                 case ast.Assign(targets=[ast.Name(id=name)], value=ast.Name() as value):
-                    if stored[name] == 1:
-                        uses: Sequence[ast.expr] = read.get(name, ())
+                    names = names_of(scope, name)
+                    uses: Sequence[ast.expr] = [n for n in names if isinstance(n.ctx, ast.Load)]
+                    if len(names) == len(uses) + 1 and not is_declared(scope, name):
                         found.append(_replaced(statement, uses, value))
                 case ast.FunctionDef(
                     name=name, decorator_list=[],
                     body=[ast.Return(value=ast.Name() | ast.Constant() as value)],
                 ) if not _parameters(statement.args):  # fmt: skip
-                    made = [calls.get(id(use)) for use in read.get(name, ())]
+                    made = [calls.get(id(use)) for use in names_of(scope, name)]
                     plain = [c for c in made if c is not None and not (c.args or c.keywords)]
                     if len(plain) == len(made):
                         found.append(_replaced(statement, plain, value))

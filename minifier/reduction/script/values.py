@@ -14,6 +14,7 @@ from tcdebug.minifier.reduction.script.rewriting import (
     expressions,
     statements,
 )
+from tcdebug.minifier.reduction.script.scopes import is_declared, names_of, scopes_of
 from tcdebug.minifier.reduction.script.tables import entries
 
 TOLERANCES = frozenset({"rtol", "atol", "tol", "eps", "equal_nan"})
@@ -212,9 +213,6 @@ class InlineNames(SyntaxReduction):
 
     def rewrites(self, tree: ast.Module) -> list[Rewrite]:
         """Return one edit for each such name whose line stays short."""
-        names = [n for n in ast.walk(tree) if isinstance(n, ast.Name)]
-        stored = Counter(n.id for n in names if not isinstance(n.ctx, ast.Load))
-        read = Counter(n.id for n in names if isinstance(n.ctx, ast.Load))
         lines = {
             id(part): s
             for s in statements(tree)
@@ -223,17 +221,19 @@ class InlineNames(SyntaxReduction):
         }
         rebound = dict(_rebound(tree))
         found = []
-        for statement in statements(tree):
+        for statement, scope in scopes_of(tree):
             target = _assigned(statement)
-            if target is None:
+            if target is None or is_declared(scope, target.id):
                 continue
             assert isinstance(statement, ast.Assign)
-            if not read[target.id]:
+            names = names_of(scope, target.id)
+            read = [n for n in names if isinstance(n.ctx, ast.Load)]
+            if not read:
                 found.append(Rewrite.of(statement, ast.Expr(statement.value)))
                 continue
             use = _only_use(target.id, rebound.get(id(statement), ()))
-            if use is None and stored[target.id] == read[target.id] == 1:
-                use = _only_use(target.id, names)
+            if use is None and len(read) == 1 and len(names) == 2:
+                use = read[0]
             line = None if use is None else lines.get(id(use))
             if use is None or line is None:
                 continue

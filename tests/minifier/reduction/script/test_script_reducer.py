@@ -129,6 +129,11 @@ def test_a_function_replaces_its_only_call(text: str, inlined: str) -> None:
         ("y = x\ny = y * y\nprint(y, y)", []),
         ("if x:\n    y = x\n    y = y + 1\nprint(y, y)", ["if x:\n    y = x + 1\nprint(y, y)"]),
         ("y = 1\nprint(y)", ["print(1)"]),
+        (
+            "def f():\n    y = 1\n    return y\ny = f(y=2)",
+            ["def f():\n    return 1\ny = f(y=2)", "def f():\n    y = 1\n    return y\nf(y=2)"],
+        ),
+        ("y = 1\ndef f():\n    global y\n    y = 2\nprint(y)", []),
     ],
 )
 def test_names_that_are_not_needed_go(text: str, inlined: list[str]) -> None:

@@ -18,6 +18,9 @@ UNFOLDED = {
     "alias": (ReplaceAliases(), "y = x\nf(y, y)", ["f(x, x)"]),
     "two aliases": (ReplaceAliases(), "a = f\nb = a\nb(b)", ["b = f\nb(b)", "a = f\na(a)"]),
     "rebound": (ReplaceAliases(), "y = x\nf(y)\ny = z\nf(y)", []),
+    "alias beside a parameter of the same name": (
+        ReplaceAliases(), "def run(y):\n    g(y)\ny = x\nf(y)", ["def run(y):\n    g(y)\nf(x)"],
+    ),
     "a function that names one": (
         ReplaceAliases(), "def build():\n    return Net\nf(build(), build())", ["f(Net, Net)"],
     ),
