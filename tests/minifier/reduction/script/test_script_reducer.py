@@ -293,6 +293,15 @@ def test_an_expression_that_always_had_one_value_becomes_that_literal(tmp_path: 
     assert small is not None and "print(128, n)" in small.text
 
 
+def test_what_only_one_run_computes_is_no_literal(tmp_path: Path) -> None:
+    text = "import tempfile, math\nd = tempfile.gettempdir() + '/x'\nn = math.sqrt(2)\nm = 2 * 0.5"
+    observed = instrumented(f"{text}\nk = id(d) * 7\nprint(d, n, m, k)", tmp_path / "seen.json")
+    assert observed is not None
+    exec(observed, {})
+    literals = json.loads((tmp_path / "seen.json").read_text())
+    assert literals == {"2 * 0.5": "1.0", "m": "1.0", "print(d, n, m, k)": "None"}
+
+
 @pytest.mark.parametrize(
     "text",
     [
