@@ -12,6 +12,7 @@ from tcdebug.minifier.reduction.script.rewriting import (
     Rewrite,
     SyntaxReduction,
     expressions,
+    own_parts,
     statements,
 )
 from tcdebug.minifier.reduction.script.scopes import is_declared, names_of, scopes_of
@@ -216,8 +217,8 @@ class InlineNames(SyntaxReduction):
         lines = {
             id(part): s
             for s in statements(tree)
-            for part in ast.walk(s)
-            if not any(isinstance(c, ast.stmt) for c in ast.iter_child_nodes(s))
+            if not isinstance(s, (*DEFINITIONS, ast.While, ast.Match))
+            for part in own_parts(s)
         }
         rebound = dict(_rebound(tree))
         found = []
@@ -237,7 +238,8 @@ class InlineNames(SyntaxReduction):
             line = None if use is None else lines.get(id(use))
             if use is None or line is None:
                 continue
-            length = line.col_offset + len(ast.unparse(line)) + len(ast.unparse(statement.value))
+            first = ast.unparse(line).partition("\n")[0]
+            length = line.col_offset + len(first) + len(ast.unparse(statement.value))
             if length <= LONGEST:
                 found.append(Rewrite(((statement, ()), (use, (statement.value,)))))
         return found

@@ -133,6 +133,8 @@ def test_a_function_replaces_its_only_call(text: str, inlined: str) -> None:
             "def f():\n    y = 1\n    return y\ny = f(y=2)",
             ["def f():\n    return 1\ny = f(y=2)", "def f():\n    y = 1\n    return y\nf(y=2)"],
         ),
+        ("y = [1]\nif x in y:\n    f()", ["if x in [1]:\n    f()"]),
+        ("y = f()\nwhile x in y:\n    g()", []),
         ("y = 1\ndef f():\n    global y\n    y = 2\nprint(y)", []),
     ],
 )
