@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 
@@ -148,7 +149,8 @@ class UnwrapContainers(SyntaxReduction):
             parts = [(n, (of,)) for n, of in uses if of and _last(of) == _last(target)]
             if parts:
                 found.append(Rewrite(((value, (element,)), *parts)))
-        return found + [edit for s in statements(tree) for edit in _filled_once(s, tree)]
+        filled = (edit for s in statements(tree) for edit in _filled_once(s, tree))
+        return [*found, *filled, *_filled_at_once(tree)]
 
 
 def _filled_once(statement: ast.stmt, tree: ast.Module) -> Iterator[Rewrite]:
@@ -168,6 +170,23 @@ def _filled_once(statement: ast.stmt, tree: ast.Module) -> Iterator[Rewrite]:
                 bound = ast.Assign([ast.Name(name, ast.Store())], value)
                 read = [(n, (ast.Name(name, ast.Load()),)) for n in looked_up]
                 yield Rewrite(((statement, ()), (other, (bound,)), *read))
+
+
+def _filled_at_once(tree: ast.Module) -> Iterator[Rewrite]:
+    """Yield, for each list to which the next statement appends a value, that list with it."""
+    for node in ast.walk(tree):
+        for block in ("body", "orelse", "finalbody"):
+            body = getattr(node, block, None)
+            for first, second in itertools.pairwise(body if isinstance(body, list) else ()):
+                match first, second:
+                    case (
+                        ast.Assign(targets=[ast.Name(id=name)], value=ast.List(elts=elements)),
+                        ast.Expr(
+                            ast.Call(func=ast.Attribute(ast.Name(id=of), "append"), args=[value])
+                        ),
+                    ) if name == of:
+                        longer = ast.List([*elements, value], ast.Load())
+                        yield Rewrite(((second, ()), (first.value, (longer,))))
 
 
 def _is_element(node: ast.expr, name: str) -> bool:

@@ -300,10 +300,15 @@ TAKEN_APART = {
         ["for k in x:\n    seen = k\nprint(seen, seen)"],
     ),
     "a list with two entries": (
-        UnwrapContainers(), "seen = []\nseen.append(x)\nseen.append(y)\nprint(seen[0])", [],
+        UnwrapContainers(), "seen = []\nseen.append(x)\nseen.append(y)\nprint(seen[0])",
+        ["seen = [x]\nseen.append(y)\nprint(seen[0])"],
     ),
     "a list that is counted": (
-        UnwrapContainers(), "seen = []\nseen.append(x)\nprint(seen[0], len(seen))", [],
+        UnwrapContainers(), "seen = [1]\nseen.append(x)\nprint(len(seen))",
+        ["seen = [1, x]\nprint(len(seen))"],
+    ),
+    "a list that grows later": (
+        UnwrapContainers(), "seen = []\nf()\nseen.append(x)\nprint(len(seen))", [],
     ),
     "an attribute of a new object": (
         AttributesOfNewObjects(),
