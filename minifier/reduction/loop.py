@@ -139,10 +139,10 @@ class ReductionLoop(Generic[ReducibleType]):
         self, reduction: CandidateReduction[ReducibleType], interesting: Interesting[ReducibleType]
     ) -> None:
         """Apply as many edits of one reduction as possible while the failure persists."""
-        case = self.best
+        case, start = self.best, self._best
 
         def keep(edits: Sequence[str]) -> bool:
-            return self._keep(reduction, case, edits, interesting)
+            return self._keep(reduction, start, edits, interesting)
 
         edits = self._untried(reduction, case)
         if edits:
@@ -205,13 +205,16 @@ class ReductionLoop(Generic[ReducibleType]):
     def _keep(
         self,
         reduction: CandidateReduction[ReducibleType],
-        case: ReducibleType,
+        start: _MeasuredCandidate[ReducibleType],
         edits: Sequence[str],
         interesting: Interesting[ReducibleType],
     ) -> bool:
-        """Try a set of edits, and keep the result if it is interesting and smaller."""
-        candidate = self._candidate(reduction, case, edits)
-        if candidate is None:
+        """Try a set of edits, and keep the result if it is interesting and smaller.
+
+        A result that is larger than the start is not tried.
+        """
+        candidate = self._candidate(reduction, start.case, edits)
+        if candidate is None or candidate.measure > start.measure:
             return False
         key = candidate.case.key
         if key not in self._answers:

@@ -464,3 +464,21 @@ def test_an_edit_that_failed_is_tried_again_when_nothing_else_is_left() -> None:
     small = ScriptReducer(start, {}, EventLog(None)).run(interesting)
     assert small.text == "keep(y)"
     assert ran.index("keep(y, k=b)") < ran.index("keep(c(y))") < ran.index("keep(y)")
+
+
+def test_edits_that_enlarge_a_script_together_are_tried_one_by_one() -> None:
+    ran: list[str] = []
+
+    def interesting(version: ScriptText, purpose: str) -> bool:
+        ran.append(version.text)
+        closed: list[tuple[int, ...]] = []
+        try:
+            exec(version.text, {"f": abs, "x": -2, "close": lambda *a: closed.append(a)})
+        except Exception:
+            return False
+        return closed == [(2, 3)]
+
+    start = ScriptText("g, w = (f(x), f(x) + 1)\nclose(g, w)")
+    small = ScriptReducer(start, {}, EventLog(None)).run(interesting)
+    assert small.text == "close(f(x), f(x) + 1)"
+    assert "g = f(x)\nclose(f(x), f(x) + 1)" not in ran
