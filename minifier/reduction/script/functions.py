@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 
 from tcdebug.minifier.reduction.script.rewriting import (
@@ -23,6 +23,7 @@ CALLED = ("forward", "__call__")
 class DropParameters(SyntaxReduction):
     """Removes a parameter from a function, and its argument from the calls by name.
 
+    A call of what another function made of it counts too, such as `torch.compile(f)(x)`.
     Of methods that calls of objects run, the parameters at one place go together, with the
     arguments there of all calls of something that the script neither defines nor imports.
     """
@@ -32,6 +33,7 @@ class DropParameters(SyntaxReduction):
     def rewrites(self, tree: ast.Module) -> list[Rewrite]:
         """Return one edit for each parameter."""
         calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call)]
+        wrapped = dict(_wrapped(tree))
         found = []
         for owner, function in _functions(tree, None):
             given = function.args
@@ -41,12 +43,42 @@ class DropParameters(SyntaxReduction):
                 if of_object and place == 0:
                     continue
                 called = owner.name if owner and function.name == "__init__" else function.name
-                parts = _arguments(calls, called, parameter.arg, place - of_object)
+                reached = [c for c in calls if _reaches(c.func, called, wrapped)]
+                parts = _arguments(reached, parameter.arg, place - of_object)
                 default = place - (len(names) - len(given.defaults))
                 defaults = [given.defaults[default]] if default >= 0 else []
                 removed = [(node, ()) for node in (parameter, *defaults)]
                 found.append(Rewrite((*removed, *parts)))
-        return found + _of_objects(tree, calls)
+        return [*found, *_of_objects(tree, calls), *_of_lambdas(calls)]
+
+
+def _wrapped(tree: ast.Module) -> Iterator[tuple[str, set[str]]]:
+    """Yield the names that are bound to the result of a call, with the names that it was given."""
+    for statement in statements(tree):
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(args=given)):
+                yield name, {a.id for a in given if isinstance(a, ast.Name)}
+
+
+def _reaches(called: ast.expr, name: str, wrapped: Mapping[str, set[str]]) -> bool:
+    """Return whether a call may run the function of a name."""
+    match called:
+        case ast.Name(id=own):
+            return own == name or name in wrapped.get(own, ())
+        case ast.Attribute(attr=attr):
+            return attr == name
+        case ast.Call(args=given):
+            return any(isinstance(a, ast.Name) and _reaches(a, name, wrapped) for a in given)
+    return False
+
+
+def _of_lambdas(calls: Sequence[ast.Call]) -> Iterator[Rewrite]:
+    """Yield the edits that drop a parameter of a lambda that is wrapped and called at once."""
+    for call in calls:
+        match call.func:
+            case ast.Call(args=[ast.Lambda(args=given), *_]) if not given.defaults:
+                for parameter, argument in zip(given.args, call.args, strict=False):
+                    yield Rewrite(((parameter, ()), (argument, ())))
 
 
 def _of_objects(tree: ast.Module, calls: Sequence[ast.Call]) -> list[Rewrite]:
@@ -91,14 +123,10 @@ def _is_static(function: Function) -> bool:
 
 
 def _arguments(
-    calls: Sequence[ast.Call], called: str, parameter: str, place: int
+    calls: Sequence[ast.Call], parameter: str, place: int
 ) -> Iterator[tuple[ast.AST, Sequence[ast.AST]]]:
-    """Yield the removal of an argument from every call of a function."""
+    """Yield the removal of an argument from calls."""
     for call in calls:
-        function = call.func
-        name = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
-        if name != called:
-            continue
         if place < len(call.args):
             yield call.args[place], ()
         for keyword in call.keywords:

@@ -248,6 +248,25 @@ def test_parameters_go_together_with_their_arguments() -> None:
     assert without.text == "class A:\n\n    def f(self, x):\n        return x\nprint(A().f(5))"
 
 
+@pytest.mark.parametrize(
+    ("text", "without"),
+    [
+        ("def f(x, y):\n    pass\ncompiled(f)(1, 2)", "def f(x):\n    pass\ncompiled(f)(1)"),
+        (
+            "def f(x, y):\n    pass\ng = compiled(f)\ng(1, 2)\nf(3, y=4)",
+            "def f(x):\n    pass\ng = compiled(f)\ng(1)\nf(3)",
+        ),
+        ("compiled(lambda x, y: x)(1, 2)", "compiled(lambda x: x)(1)"),
+    ],
+)
+def test_a_parameter_goes_with_the_arguments_of_what_is_made_of_its_function(
+    text: str, without: str
+) -> None:
+    edits = DropParameters().edits(script(text))
+    done = DropParameters().apply(script(text), [edits[1]])
+    assert done is not None and done.text == script(without).text
+
+
 def test_a_class_with_nothing_but_its_forward_becomes_a_function() -> None:
     given = script("class M(Module):\n    def forward(self, x):\n        return x\nprint(M()(5))")
     function = MethodsToFunctions().apply(given, ["0"])
