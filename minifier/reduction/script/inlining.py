@@ -86,6 +86,8 @@ class InlineMethods(SyntaxReduction):
     def rewrites(self, tree: ast.Module) -> list[Rewrite]:
         """Return one edit for each such method."""
         uses = Counter(n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute))
+        for _, own in _methods(tree):
+            uses[own.name] -= sum(_is_of_other(n, own) for n in ast.walk(own))
         defined = Counter(m.name for _, m in _methods(tree))
         single = [(o, m) for o, m in _methods(tree) if defined[m.name] == 1]
         methods = {m.name: (o, m) for o, m in single if uses[m.name] == 1}
@@ -94,7 +96,7 @@ class InlineMethods(SyntaxReduction):
             if not isinstance(call.func, ast.Attribute):
                 continue
             owner, method = methods.get(call.func.attr, (None, None))
-            if owner is None or method is None:
+            if owner is None or method is None or any(n is call for n in ast.walk(method)):
                 continue
             function = _as_function(owner, method, call.func.value)
             inlined = function and inlined_body(function, call.args, call)
@@ -102,16 +104,29 @@ class InlineMethods(SyntaxReduction):
                 found.append(in_place(statement, call, method, inlined))
         for owner, method in single:
             if uses[method.name] <= FEW:
-                found += _at_allcalls_of_statements(tree, owner, method)
+                found += _at_all_calls(tree, owner, method)
         return found
 
 
-def _at_allcalls_of_statements(
+def _is_of_other(node: ast.AST, method: ast.FunctionDef) -> bool:
+    """Return whether a method uses an attribute of its own name, of another object."""
+    if not isinstance(node, ast.Attribute) or node.attr != method.name:
+        return False
+    return not (isinstance(node.value, ast.Name) and node.value.id == _first_parameter(method))
+
+
+def _first_parameter(method: ast.FunctionDef) -> str:
+    return method.args.args[0].arg if method.args.args else ""
+
+
+def _at_all_calls(
     tree: ast.Module, owner: ast.ClassDef, method: ast.FunctionDef
 ) -> Iterator[Rewrite]:
     """Yield the edit that replaces all calls of a method of one expression."""
     parts: list[tuple[ast.AST, Sequence[ast.AST]]] = []
-    places = [n for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr == method.name]
+    inside = {id(n) for n in ast.walk(method) if _is_of_other(n, method)}
+    named = (n for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr == method.name)
+    places = [n for n in named if id(n) not in inside]
     calls = {id(n.func): n for n in ast.walk(tree) if isinstance(n, ast.Call)}
     for place in places:
         call = calls.get(id(place))
@@ -224,11 +239,18 @@ def given_values(
     parameters: ast.arguments, args: Sequence[ast.expr], keywords: Sequence[ast.keyword]
 ) -> dict[str, ast.expr] | None:
     """Return the value of each parameter in a call; None if that is not written there."""
-    if parameters.vararg or parameters.kwarg or parameters.kwonlyargs or parameters.posonlyargs:
+    if parameters.vararg or parameters.kwonlyargs or parameters.posonlyargs:
         return None
     named = [a.arg for a in parameters.args]
     if any(isinstance(a, ast.Starred) for a in args) or len(args) > len(named):
         return None
+    if parameters.kwarg is not None:
+        others = [k for k in keywords if k.arg not in named]
+        keywords = [k for k in keywords if k.arg in named]
+        plain = ast.arguments([], parameters.args, None, [], [], None, parameters.defaults)
+        values = given_values(plain, args, keywords)
+        made = ast.Call(ast.Name("dict", ast.Load()), [], others)
+        return None if values is None else {**values, parameters.kwarg.arg: made}
     given = dict(zip(named, args, strict=False))
     given |= {keyword.arg: keyword.value for keyword in keywords if keyword.arg}
     values = dict(zip(named[::-1], parameters.defaults[::-1], strict=False)) | given

@@ -33,12 +33,14 @@ def stays_seeded(text: str, original: str) -> bool:
 def stays_comparable(text: str, original: str) -> bool:
     """Return whether a script still makes the settings that the original makes.
 
-    Dropout that is switched off by `eval()` must stay off, because a backend may draw other random
-    numbers than eager.
+    A seed may go if nothing draws numbers. Dropout that is switched off by `eval()` must stay off,
+    because a backend may draw other random numbers than eager.
     """
     kept, made = _names(text), _names(original)
     drops = any(DROPOUT in name.lower() for name in kept)
     needed = (made & SETTINGS) | (made & {"eval"} if drops else set())
+    if not any(map(DRAWS.search, kept)):
+        needed -= {SEED}
     return needed <= kept
 
 

@@ -105,6 +105,12 @@ TAKEN_APART = {
         "class A:\n    def __init__(self):\n        self.n = 1\nn = 2\na = A()\nprint(n, a.n)",
         ["n = 2\na_n = 1\nprint(n, a_n)"],
     ),
+    "an object with keywords": (
+        DissolveObjects(),
+        "class A:\n    def __init__(self, n, **more):\n        self.more = more\n"
+        "a = A(1, x=2, y=3)\nprint(a.more)",
+        ["n = 1\nmore = dict(x=2, y=3)\na_more = more\nprint(a_more)"],
+    ),
     "two objects": (DissolveObjects(), f"{COUNTER}c = Counter(3)\nd = Counter(4)", []),
     "an object that is passed on": (DissolveObjects(), f"{COUNTER}c = Counter(3)\nf(c)", []),
     "an object with a base": (
@@ -279,6 +285,11 @@ TAKEN_APART = {
         InlineMethods(),
         "class A:\n    def f(self, x):\n        return x * self.n\nprint(a.f(1), a.b.f(y))",
         ["class A:\n    pass\nprint(1 * a.n, y * a.b.n)"],
+    ),
+    "a method that calls another of its name": (
+        InlineMethods(),
+        "class A:\n    def add(self, x):\n        print(x)\n        self.seen.add(x)\na.add(1)",
+        ["class A:\n    pass\nx = 1\nprint(x)\na.seen.add(x)"],
     ),
     "a method of a new object": (
         InlineMethods(),

@@ -83,7 +83,9 @@ def test_calls_that_remove_files_or_start_programs_are_found(text: str, found: l
 @pytest.mark.parametrize(
     ("text", "original", "comparable"),
     [
-        ("f(x)", "torch.manual_seed(0)\nf(x)", False),
+        ("f(torch.rand(1))", "torch.manual_seed(0)\nf(torch.rand(1))", False),
+        ("f(x)", "torch.manual_seed(0)\nf(torch.rand(1))", True),
+        ("f(x)", "torch.set_default_dtype(d)\nf(x)", False),
         ("config.patch(fallback_random=True)", "config.fallback_random = True", True),
         ("nn.Dropout(0.5)(x)", "m = nn.Dropout(0.5).eval()\nm(x)", False),
         ("nn.Linear(1, 1)(x)", "m = nn.Dropout(0.5).eval()\nnn.Linear(1, 1)(x)", True),
