@@ -62,7 +62,10 @@ class WriteOutComprehensions(SyntaxReduction):
     name = "write_out_comprehensions"
 
     def rewrites(self, tree: ast.Module) -> list[Rewrite]:
-        """Return one edit for each comprehension with one loop and no condition."""
+        """Return one edit for each comprehension with one loop and no condition.
+
+        A starred list of one element becomes the element.
+        """
         found = []
         for node in expressions(tree):
             match node:
@@ -74,6 +77,9 @@ class WriteOutComprehensions(SyntaxReduction):
                     | ast.GeneratorExp(elt=element, generators=[loop])
                 ):
                     parts = [element]
+                case ast.Starred(value=ast.List(elts=[element]) | ast.Tuple(elts=[element])):
+                    found.append(Rewrite.of(node, element))
+                    continue
                 case _:
                     continue
             columns = [[*_written_out(part, loop)] for part in parts]

@@ -40,6 +40,9 @@ UNFOLDED = {
     "generator": (WriteOutComprehensions(), "r = sum(k for k in (1, 2))", ["r = sum([1, 2])"]),
     "condition": (WriteOutComprehensions(), "r = [k for k in (1, 2) if k]", []),
     "no display": (WriteOutComprehensions(), "r = [k for k in range(n)]", []),
+    "starred": (
+        WriteOutComprehensions(), "f(*[x], *(y,), *z)", ["f(x, *(y,), *z)", "f(*[x], y, *z)"],
+    ),
     "set": (WriteOutComprehensions(), "r = {f(k) for k in (1, 2)}", ["r = {f(1), f(2)}"]),
     "pairs": (
         WriteOutComprehensions(), "r = [f(k, v) for k, v in [(1, x), (2, y)]]",
