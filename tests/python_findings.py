@@ -21,7 +21,7 @@ RECENT = (
 )  # fmt: skip
 """Regressions in torch 2.15."""
 MENDED = ("generator_throw", "region_modules")
-"""Findings that torch 2.15 does not have."""
+"""Findings that torch 2.14 and later do not have."""
 
 
 @dataclass
