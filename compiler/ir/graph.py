@@ -16,7 +16,7 @@ import torch
 from torch.fx.node import map_aggregate
 
 from tcdebug.compiler.ir.arithmetic.index import ZERO, Axis, Index, Symbol, product
-from tcdebug.compiler.ir.expr import Expr, IndexValue, Load, Parameter, walk
+from tcdebug.compiler.ir.expr import Expr, IndexValue, Load, Parameter, loads, walk
 
 
 @dataclass(frozen=True)
@@ -263,6 +263,11 @@ def extern_refs(node: Extern) -> list[str]:
 
     map_arguments((node.args, dict(node.kwargs)), collect)
     return names
+
+
+def loaded_addresses(node: LoopNode, buffers: Mapping[str, Buffer]) -> list[Index]:
+    """Return the addresses of what a node loads, in elements of each buffer."""
+    return [buffers[load.buffer].address(load.index) for load in loads(node.body)]
 
 
 def written(node: Node) -> tuple[str, ...]:

@@ -16,11 +16,12 @@ import torch
 
 from tcdebug.compiler.ir.arithmetic.index import Axis, product
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
-from tcdebug.compiler.ir.expr import Indirect, loads
+from tcdebug.compiler.ir.expr import Indirect
 from tcdebug.compiler.ir.graph import (
     Buffer,
     Pointwise,
     Reduction,
+    loaded_addresses,
     reads,
     written,
 )
@@ -132,7 +133,7 @@ def _along_rows(loops: Loops, buffers: Mapping[str, Buffer]) -> bool:
     """Whether all elements that the loops visit are contiguous in a row, or equal."""
     last = loops.inner[-1]
     for node in loops.nodes:
-        visited = [buffers[e.buffer].address(e.index) for e in loads(node.body)]
+        visited = loaded_addresses(node, buffers)
         for address in (*visited, node.out.address(node.index)):
             if any(isinstance(atom, Indirect) for atom in address.atoms):
                 return False

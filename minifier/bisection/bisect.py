@@ -199,8 +199,7 @@ def _one_fault(
         case Resolution.UNRESOLVED if failure.ends_before(left) and zero.kind is Kind.OK:
             return _with_hidden(ask, fault, left, toggles)
     if sum(decision.unit == fault.unit for decision in decisions) > 1:
-        whole = replace(fault, whole_unit=True)
-        without = ask(whole.switched_off(toggles), f"without any {fault.unit}")
+        whole, without = _whole_unit(ask, fault, toggles)
         if without.kind is Kind.OK:
             return whole, without
     if not each_unit:
@@ -219,6 +218,12 @@ def _one_fault(
     return replace(alone, whole_unit=True), other.outcome
 
 
+def _whole_unit(ask: Ask, fault: Fault, toggles: Toggles) -> tuple[Fault, Outcome]:
+    """Return a fault as one of its whole unit, and the outcome without this unit."""
+    whole = replace(fault, whole_unit=True)
+    return whole, ask(whole.switched_off(toggles), f"without any {fault.unit}")
+
+
 def _with_hidden(ask: Ask, fault: Fault, left: Outcome, toggles: Toggles) -> tuple[Fault, Outcome]:
     """Return a fault whose failure may have hidden the one in `left`, and the outcome without it.
 
@@ -228,8 +233,7 @@ def _with_hidden(ask: Ask, fault: Fault, left: Outcome, toggles: Toggles) -> tup
     known = {decision.site for decision in fault.decisions}
     acts_later = any(d.unit == fault.unit and d.site not in known for d in left.decisions)
     if acts_later and fault.unit.partition(".")[0] not in GENERAL:
-        whole = replace(fault, whole_unit=True)
-        without = ask(whole.switched_off(toggles), f"without any {fault.unit}")
+        whole, without = _whole_unit(ask, fault, toggles)
         if without.kind is Kind.OK:
             return whole, without
     return fault, left
@@ -268,8 +272,7 @@ def _last_pass_and_first_failure(
 
 def _everywhere(ask: Ask, fault: Fault, left: Outcome, toggles: Toggles) -> tuple[Fault, Outcome]:
     """Extend a fault that persists without its decision. Also return the outcome without it."""
-    whole = replace(fault, whole_unit=True)
-    without_unit = ask(whole.switched_off(toggles), f"without any {fault.unit}")
+    whole, without_unit = _whole_unit(ask, fault, toggles)
     if fault.failure.same_bug(without_unit) or fault.unit.partition(".")[0] not in GENERAL:
         return whole, without_unit
     known = {d.site for d in fault.failure.decisions}

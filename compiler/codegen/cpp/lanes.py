@@ -10,7 +10,7 @@ from tcdebug.compiler.codegen.cpp.accumulator import CppAccumulator, accumulator
 from tcdebug.compiler.codegen.cpp.data_errors import may_report
 from tcdebug.compiler.codegen.cpp.emit import CppEmitter
 from tcdebug.compiler.codegen.cpp.text import TYPES
-from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
+from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode, loaded_dtypes
 from tcdebug.compiler.codegen.kernels.half_values import HALVES
 from tcdebug.compiler.codegen.kernels.sweeps import Segment
 from tcdebug.compiler.ir.arithmetic.index import Axis
@@ -135,7 +135,7 @@ def block_of(kernel: FlatKernel, segment: Segment) -> int:
 
 def _has_halves(segment: Segment) -> bool:
     """Return whether a sweep loads or stores elements of fewer bytes than a float."""
-    loaded = {e.dtype for node in segment.nodes for e in walk(node.body) if isinstance(e, Load)}
+    loaded = loaded_dtypes(segment.nodes)
     kept = {node.dtype for node in segment.nodes if not node.kind}
     return any(dtype.itemsize < torch.float32.itemsize for dtype in loaded | kept)
 

@@ -15,7 +15,7 @@ from tcdebug.compiler.codegen.cpp.transposed_loads import (
     TransposedRows,
     row_step,
 )
-from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
+from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode, loaded_dtypes
 from tcdebug.compiler.codegen.kernels.half_values import HALVES
 from tcdebug.compiler.codegen.kernels.sweeps import reads_of, segments
 from tcdebug.compiler.ir.arithmetic.index import Axis, Index, product
@@ -177,8 +177,7 @@ def _row_end(kernel: FlatKernel) -> float:
 
 def _accessed_dtypes(nodes: Sequence[FlatNode]) -> set[torch.dtype]:
     """Return the dtypes of nodes and of what they load."""
-    loaded = {e.dtype for n in nodes for e in walk(n.body) if isinstance(e, Load)}
-    return loaded | {n.dtype for n in nodes}
+    return loaded_dtypes(nodes) | {n.dtype for n in nodes}
 
 
 def _one_by_one(kernel: FlatKernel) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from tcdebug.compiler.ir.arithmetic.index import ZERO, Atom, Axis, Index, to_index
-from tcdebug.compiler.ir.expr import Expr, IndexValue, Indirect, Load, indices, rewrite, walk
+from tcdebug.compiler.ir.expr import Expr, IndexValue, Indirect, Load, indices, loads, rewrite, walk
 from tcdebug.compiler.ir.graph import Buffer, Origin, Pointwise, Reduction, Scatter
 from tcdebug.compiler.ir.operations import SCANS, SORTS
 from tcdebug.compiler.schedule.kernel import Kernel
@@ -209,6 +209,11 @@ def _collapsed(flat: FlatKernel) -> FlatKernel:
                 axes[position : position + 2] = [joined]
             position -= 1
     return FlatKernel(flat.name, tuple(outer), tuple(inner), nodes, flat.stored)
+
+
+def loaded_dtypes(nodes: Iterable[FlatNode]) -> set[torch.dtype]:
+    """Return the dtypes of what nodes load."""
+    return {load.dtype for node in nodes for load in loads(node.body)}
 
 
 def runs_on(index: Index, first: Axis, second: Axis) -> bool:

@@ -31,6 +31,7 @@ from tcdebug.compiler.ir.graph import (
     Reduction,
     Scan,
     contiguous_strides,
+    loaded_addresses,
 )
 from tcdebug.compiler.ir.operations import SCANS, neutral
 from tcdebug.compiler.schedule.splitting.split_variance import (
@@ -193,7 +194,7 @@ def _along(node: Reduction, axes: Sequence[Axis], wanted: int) -> Pieces:
 
 def _by_stride(node: Reduction, buffers: Mapping[str, Buffer]) -> list[Axis]:
     """Return the reduced axes, the nearest in memory first."""
-    found = [buffers[load.buffer].address(load.index) for load in loads(node.body)]
+    found = loaded_addresses(node, buffers)
     return sorted(node.reduced, key=lambda a: sum(stride(address, a) for address in found))
 
 
@@ -209,7 +210,7 @@ def reads_across(node: Reduction | Scan, buffers: Mapping[str, Buffer]) -> bool:
     Elements that several results share do not count, unless all are shared.
     """
     axes, results = (*node.axes, *node.reduced), frozenset(node.axes)
-    found = [buffers[load.buffer].address(load.index) for load in loads(node.body)]
+    found = loaded_addresses(node, buffers)
     own = [address for address in found if address.axes & results]
     along = [nearest(address, axes) for address in own or found]
     return sum(a in node.axes for a in along) > sum(a in node.reduced for a in along)

@@ -15,8 +15,7 @@ from dataclasses import replace
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.arithmetic.index import Axis, Index, product
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate, stride
-from tcdebug.compiler.ir.expr import loads
-from tcdebug.compiler.ir.graph import Buffer, Graph, Node, Reduction
+from tcdebug.compiler.ir.graph import Buffer, Graph, Node, Reduction, loaded_addresses
 from tcdebug.compiler.schedule.splitting.split_reduction import KINDS, Pieces, fresh, split
 
 UNIT = "fuse.split_short_rows"
@@ -39,12 +38,15 @@ def split_short_rows(graph: Graph, gate: Gate) -> Graph:
     buffers = graph.buffers()
     taken = {node.name for node in graph.nodes}
     for node in graph.nodes:
-        row = short_row(node, buffers) if isinstance(node, Reduction) else ()
-        if not row or not isinstance(node, Reduction) or not gate.allows(UNIT, node.name):
+        if (
+            isinstance(node, Reduction)
+            and (row := short_row(node, buffers))
+            and gate.allows(UNIT, node.name)
+        ):
+            parts = split(node, Pieces(row, inside=True), fresh(f"{node.name}_places", taken))
+            nodes += (parts.pieces, parts.combined)
+        else:
             nodes.append(node)
-            continue
-        parts = split(node, Pieces(row, inside=True), fresh(f"{node.name}_places", taken))
-        nodes += (parts.pieces, parts.combined)
     return replace(graph, nodes=tuple(nodes))
 
 
@@ -55,7 +57,7 @@ def short_row(node: Reduction, buffers: Mapping[str, Buffer]) -> tuple[Axis, ...
     """
     if node.out.device.type not in DEVICES or node.kind not in KINDS or not node.axes:
         return ()
-    found = [buffers[load.buffer].address(load.index) for load in loads(node.body)]
+    found = loaded_addresses(node, buffers)
     short = {row for a in found if (row := _row(node, a)) is not None}
     row = short.pop() if len(short) == 1 else ()
     length = estimate(product(a.size for a in row))

@@ -24,10 +24,9 @@ class RaisesToAssertions(SyntaxReduction):
                 case ast.If(test=test, body=[ast.Raise() as raised], orelse=[]) if _asserts(raised):
                     found.append(Rewrite.of(statement, ast.Assert(_not(test), None)))
                     if isinstance(test, ast.Name):
-                        found += _at_once(tree, test.id, statement, raised)
+                        found += _at_once(tree, test.id, statement)
                 case ast.Assert(test=ast.UnaryOp(op=ast.Not(), operand=ast.Name(id=name))):
-                    raised = ast.Raise(ast.Name("AssertionError", ast.Load()), None)
-                    found += _at_once(tree, name, statement, raised)
+                    found += _at_once(tree, name, statement)
         return found
 
 
@@ -42,7 +41,7 @@ def _not(test: ast.expr) -> ast.expr:
     return ast.UnaryOp(ast.Not(), test)
 
 
-def _at_once(tree: ast.Module, name: str, check: ast.stmt, raised: ast.Raise) -> list[Rewrite]:
+def _at_once(tree: ast.Module, name: str, check: ast.stmt) -> list[Rewrite]:
     """Return the edit that raises where a list of failures grows, if that is all it is used for."""
     grows, made = [], []
     for statement in statements(tree):

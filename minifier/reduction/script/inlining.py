@@ -56,22 +56,20 @@ class InlineFunctions(SyntaxReduction):
                     found.append(Rewrite(((node, (value,)), (function, ()))))
         for name, function in functions.items():
             if 1 < uses[name] <= FEW and not function.decorator_list:
-                calls = [n for n in ast.walk(tree) if _is_call_of(n, name)]
-                found += _everywhere(function, calls, uses[name])
+                calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call)]
+                called_so = [c for c in calls if isinstance(c.func, ast.Name) and c.func.id == name]
+                if len(called_so) == uses[name]:
+                    values = [(c, as_expression(function, c)) for c in called_so]
+                    found += at_all_calls(function, values)
         return found
 
 
-def _is_call_of(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
-
-
-def _everywhere(
-    function: ast.FunctionDef, calls: Sequence[ast.AST], uses: int
+def at_all_calls(
+    function: ast.FunctionDef, values: Sequence[tuple[ast.Call, ast.expr | None]]
 ) -> Iterator[Rewrite]:
-    """Yield the edit that replaces all calls of a function of one expression."""
-    values = [as_expression(function, c) for c in calls if isinstance(c, ast.Call)]
-    if len(values) == uses and all(v is not None for v in values):
-        parts = [(c, (v,)) for c, v in zip(calls, values, strict=True) if v is not None]
+    """Yield the edit that replaces all calls of a function, unless one of them has no value."""
+    parts = [(call, (value,)) for call, value in values if value is not None]
+    if parts and len(parts) == len(values):
         yield Rewrite(((function, ()), *parts))
 
 
@@ -104,7 +102,7 @@ class InlineMethods(SyntaxReduction):
                 found.append(in_place(statement, call, method, inlined))
         for owner, method in single:
             if uses[method.name] <= FEW:
-                found += _at_all_calls(tree, owner, method)
+                found += _of_method(tree, owner, method)
         return found
 
 
@@ -119,24 +117,19 @@ def _first_parameter(method: ast.FunctionDef) -> str:
     return method.args.args[0].arg if method.args.args else ""
 
 
-def _at_all_calls(
-    tree: ast.Module, owner: ast.ClassDef, method: ast.FunctionDef
-) -> Iterator[Rewrite]:
+def _of_method(tree: ast.Module, owner: ast.ClassDef, method: ast.FunctionDef) -> Iterator[Rewrite]:
     """Yield the edit that replaces all calls of a method of one expression."""
-    parts: list[tuple[ast.AST, Sequence[ast.AST]]] = []
     inside = {id(n) for n in ast.walk(method) if _is_of_other(n, method)}
     named = (n for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr == method.name)
-    places = [n for n in named if id(n) not in inside]
     calls = {id(n.func): n for n in ast.walk(tree) if isinstance(n, ast.Call)}
-    for place in places:
+    values: list[tuple[ast.Call, ast.expr | None]] = []
+    for place in (n for n in named if id(n) not in inside):
         call = calls.get(id(place))
-        function = _as_function(owner, method, place.value)
-        value = function and call and as_expression(function, call)
-        if not value or call is None:
+        if call is None:
             return
-        parts.append((call, (value,)))
-    if parts:
-        yield Rewrite(((method, ()), *parts))
+        function = _as_function(owner, method, place.value)
+        values.append((call, as_expression(function, call) if function else None))
+    yield from at_all_calls(method, values)
 
 
 def _as_function(
@@ -233,6 +226,11 @@ def inlined_body(
         case _ if not ends:
             return [*bindings, *function.body], None
     return None
+
+
+def assignments(values: Mapping[str, ast.expr]) -> list[ast.stmt]:
+    """Return statements that bind names to values."""
+    return [ast.Assign([ast.Name(n, ast.Store())], v) for n, v in values.items()]
 
 
 def given_values(

@@ -13,6 +13,7 @@ from tcdebug.minifier.reduction.script.rewriting import (
     SyntaxReduction,
     statements,
 )
+from tcdebug.minifier.reduction.script.scopes import is_read
 
 Elements = Mapping[str, Sequence[ast.expr]]
 MOST = 4
@@ -49,7 +50,7 @@ def elements_of(iterator: ast.expr, named: Elements | None = None) -> Sequence[a
 def _named_elements(tree: ast.Module) -> dict[str, Sequence[ast.expr]]:
     """Return the elements of the enumerations of a script, and of the displays that it names."""
     found: dict[str, Sequence[ast.expr]] = {}
-    stored = [n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and not _is_read(n)]
+    stored = [n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and not is_read(n)]
     for statement in statements(tree):
         match statement:
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.List() | ast.Tuple() as value):
@@ -63,10 +64,6 @@ def _named_elements(tree: ast.Module) -> dict[str, Sequence[ast.expr]]:
                     if isinstance(m, ast.Name)
                 ]
     return found
-
-
-def _is_read(name: ast.Name) -> bool:
-    return isinstance(name.ctx, ast.Load)
 
 
 class UnrollLoops(SyntaxReduction):

@@ -65,6 +65,14 @@ def _described(rewrite: Rewrite) -> str:
     return " -> ".join(ast.unparse(ast.fix_missing_locations(n)) for n in (node, *replacements))
 
 
+def last_name(node: ast.expr) -> str:
+    """Return a name, or the last part of a dotted one; empty for any other expression."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
+
+
 def rewritten(tree: ast.Module, rewrites: Sequence[Rewrite]) -> str | None:
     """Return the text of a tree after rewrites; None if it is not valid Python."""
     new = {id(node): nodes for rewrite in rewrites for node, nodes in rewrite.parts}

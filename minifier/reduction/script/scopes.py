@@ -10,6 +10,11 @@ from tcdebug.minifier.reduction.script.rewriting import DEFINITIONS, FUNCTIONS
 Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
+def is_read(name: ast.Name) -> bool:
+    """Return whether a name is read, rather than bound or deleted."""
+    return isinstance(name.ctx, ast.Load)
+
+
 def scopes_of(tree: ast.Module) -> Iterator[tuple[ast.stmt, Scope]]:
     """Yield the statements of a tree, each with the innermost scope around it."""
     yield from _scopes(tree, tree)

@@ -6,7 +6,12 @@ import ast
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 
-from tcdebug.minifier.reduction.script.inlining import Substituting, given_values, own_ends
+from tcdebug.minifier.reduction.script.inlining import (
+    Substituting,
+    assignments,
+    given_values,
+    own_ends,
+)
 from tcdebug.minifier.reduction.script.loops import elements_of, values_of
 from tcdebug.minifier.reduction.script.rewriting import (
     Rewrite,
@@ -148,7 +153,7 @@ def _around(
     ends = [n for s in manager.body for n in own_ends(s)]
     if values is None or len(ends) != 1:
         return []
-    written: list[ast.stmt] = [ast.Assign([ast.Name(n, ast.Store())], v) for n, v in values.items()]
+    written = assignments(values)
     for place, statement in enumerate(manager.body):
         match statement:
             case ast.Expr(ast.Yield(value=value)):

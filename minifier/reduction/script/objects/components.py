@@ -14,8 +14,10 @@ from tcdebug.minifier.reduction.script.rewriting import (
     Rewrite,
     SyntaxReduction,
     expressions,
+    last_name,
     statements,
 )
+from tcdebug.minifier.reduction.script.scopes import is_read
 
 CONTAINERS = ("ModuleList", "Sequential")
 """Classes of torch.nn whose objects hold what they are given."""
@@ -57,34 +59,23 @@ def _components(owner: ast.ClassDef, creation: ast.Call) -> Iterator[ast.expr]:
         del parameters.args[:1]
         values = given_values(parameters, creation.args, creation.keywords) or {}
         own |= {
-            n.id for n in ast.walk(method) if isinstance(n, ast.Name) and not _is_read(n)
+            n.id for n in ast.walk(method) if isinstance(n, ast.Name) and not is_read(n)
         } - values.keys()
         seen = set()
         for node in ast.walk(method):
             if isinstance(node, ast.Call) and _is_class(node.func):
                 made = Substituting(values).visit(deepcopy(_sequential(node)))
                 names = [n for n in ast.walk(made) if isinstance(n, ast.Name)]
-                free = {n.id for n in names} - {n.id for n in names if not _is_read(n)}
+                free = {n.id for n in names} - {n.id for n in names if not is_read(n)}
                 text = ast.unparse(made)
                 if not free & (own - values.keys()) and text not in seen:
                     seen.add(text)
                     yield made
 
 
-def _is_read(name: ast.Name) -> bool:
-    return isinstance(name.ctx, ast.Load)
-
-
 def _is_class(called: ast.expr) -> bool:
     """Return whether a call creates an object, to judge by the name of what is called."""
-    return _last(called)[:1].isupper()
-
-
-def _last(called: ast.expr) -> str:
-    match called:
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name
-    return ""
+    return last_name(called)[:1].isupper()
 
 
 def _sequential(call: ast.Call) -> ast.Call:
@@ -93,7 +84,9 @@ def _sequential(call: ast.Call) -> ast.Call:
     So a model that is nothing but a list of layers becomes this list.
     """
     match call:
-        case ast.Call(func=called, args=[modules], keywords=[]) if _last(called) == "ModuleList":
+        case ast.Call(func=called, args=[modules], keywords=[]) if (
+            last_name(called) == "ModuleList"
+        ):
             name: ast.expr = ast.Name("Sequential", ast.Load())
             if isinstance(called, ast.Attribute):
                 name = ast.Attribute(called.value, "Sequential", ast.Load())
@@ -135,7 +128,7 @@ class UnwrapContainers(SyntaxReduction):
         """Return one edit for each such container that is looked up."""
         found = []
         places = [n for n in ast.walk(tree) if isinstance(n, ast.Name | ast.Attribute)]
-        stored = [_last(n) for n in places if not isinstance(n.ctx, ast.Load)]
+        stored = [last_name(n) for n in places if not isinstance(n.ctx, ast.Load)]
         looked_up = [n for n in expressions(tree) if _first_of(n) is not None]
         for statement in statements(tree):
             match statement:
@@ -143,10 +136,10 @@ class UnwrapContainers(SyntaxReduction):
                     element = _only_element(value)
                 case _:
                     continue
-            if element is None or stored.count(_last(target)) != 1:
+            if element is None or stored.count(last_name(target)) != 1:
                 continue
             uses = [(n, _first_of(n)) for n in looked_up]
-            parts = [(n, (of,)) for n, of in uses if of and _last(of) == _last(target)]
+            parts = [(n, (of,)) for n, of in uses if of and last_name(of) == last_name(target)]
             if parts:
                 found.append(Rewrite(((value, (element,)), *parts)))
         filled = (edit for s in statements(tree) for edit in _filled_once(s, tree))
@@ -204,7 +197,7 @@ def _only_element(value: ast.expr) -> ast.expr | None:
     match value:
         case ast.List(elts=[element]) | ast.Tuple(elts=[element]):
             return None if isinstance(element, ast.Starred) else element
-        case ast.Call(func=called, args=[element], keywords=[]) if _last(called) in CONTAINERS:
+        case ast.Call(func=called, args=[element], keywords=[]) if last_name(called) in CONTAINERS:
             return _only_element(element) or element
     return None
 

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 
 from tcdebug.minifier.reduction.script.functions import CALLED
-from tcdebug.minifier.reduction.script.inlining import given_values
+from tcdebug.minifier.reduction.script.inlining import assignments, given_values
 from tcdebug.minifier.reduction.script.objects.records import with_init
 from tcdebug.minifier.reduction.script.rewriting import (
     DEFINITIONS,
     PREDEFINED,
     Rewrite,
     SyntaxReduction,
+    last_name,
     statements,
 )
 
@@ -56,7 +57,7 @@ class DissolveObjects(SyntaxReduction):
 
 def without_module(owner: ast.ClassDef) -> ast.ClassDef:
     """Return a class of modules as a class without a base."""
-    if [ast.unparse(b).rpartition(".")[2] for b in owner.bases] != ["Module"]:
+    if [last_name(b) for b in owner.bases] != ["Module"]:
         return owner
     plain = deepcopy(owner)
     plain.bases = []
@@ -188,8 +189,7 @@ def _beginning(
     inner = (n for s in function.body for n in ast.walk(s))
     if values is None or any(isinstance(n, ast.Return | ast.Yield) for n in inner):
         return None
-    bound: list[ast.stmt] = [ast.Assign([ast.Name(n, ast.Store())], v) for n, v in values.items()]
-    return [*bound, *_with_names(function.body, me, named)]
+    return [*assignments(values), *_with_names(function.body, me, named)]
 
 
 def _with_names(body: list[ast.stmt], me: str, named: Mapping[str, str]) -> list[ast.stmt]:

@@ -11,6 +11,8 @@ from tcdebug.minifier.reduction.script.functions import CALLED
 from tcdebug.minifier.reduction.script.inlining import (
     FEW,
     as_expression,
+    assignments,
+    at_all_calls,
     calls_of_statements,
     given_values,
     in_place,
@@ -40,11 +42,10 @@ class InlineForwards(SyntaxReduction):
                 continue
             nodes = [n for n in ast.walk(tree) if isinstance(n, ast.Call)]
             calls = [n for n in nodes if _calls_attribute(n, attr)]
-            values = [as_expression(of_object(method, c.func), c) for c in calls]
-            if 0 < len(calls) <= FEW and all(v is not None for v in values):
-                parts = [(c, (v,)) for c, v in zip(calls, values, strict=True) if v is not None]
-                found.append(Rewrite(((method, ()), *parts)))
-            elif len(calls) == 1:
+            values = [(c, as_expression(of_object(method, c.func), c)) for c in calls]
+            everywhere = [*at_all_calls(method, values)] if len(calls) <= FEW else []
+            found += everywhere
+            if not everywhere and len(calls) == 1:
                 for statement, call in calls_of_statements(tree):
                     if call is calls[0]:
                         inlined = inlined_body(of_object(method, call.func), call.args, call)
@@ -130,7 +131,7 @@ def _flattened(
     outside = Counter(n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute))
     outside.subtract(n.attr for n in (*inner, *read))
     named = {n: n if n not in others or outside[n] == 0 else f"{attr}_{n}" for n in own}
-    bound: list[ast.stmt] = [ast.Assign([ast.Name(n, ast.Store())], v) for n, v in values.items()]
+    bound = assignments(values)
     moving = _Moving(me, holder.value, named)
     body = [moving.visit(s) for s in function.body]
     parts: list[tuple[ast.AST, Sequence[ast.AST]]] = []

@@ -11,6 +11,7 @@ from tcdebug.minifier.reduction.script.rewriting import (
     Rewrite,
     SyntaxReduction,
     expressions,
+    last_name,
     statements,
 )
 
@@ -38,21 +39,17 @@ def with_init(owner: ast.ClassDef) -> ast.ClassDef:
 def _is_record(owner: ast.ClassDef) -> bool:
     match owner:
         case ast.ClassDef(bases=[], decorator_list=[ast.Call(func=decorator)]):
-            return _last(decorator) == "dataclass"
+            return last_name(decorator) == "dataclass"
         case ast.ClassDef(bases=[], decorator_list=[decorator]):
-            return _last(decorator) == "dataclass"
+            return last_name(decorator) == "dataclass"
         case ast.ClassDef(bases=[base], decorator_list=[]):
-            return _last(base) == "NamedTuple"
+            return last_name(base) == "NamedTuple"
     return False
-
-
-def _last(node: ast.expr) -> str:
-    return ast.unparse(node).rpartition(".")[2]
 
 
 def _default(value: ast.expr) -> ast.expr:
     """Return the default of a field: the value, or what its factory makes."""
-    if isinstance(value, ast.Call) and _last(value.func) == "field":
+    if isinstance(value, ast.Call) and last_name(value.func) == "field":
         for keyword in value.keywords:
             if keyword.arg == "default":
                 return keyword.value
