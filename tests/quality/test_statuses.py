@@ -90,7 +90,7 @@ class Example:
     text: str
     arguments: tuple[str, ...] = ("bisect",)
     interrupted: bool = False
-    """Whether Ctrl-C is pressed once the script writes the file `begun`."""
+    """Whether SIGTERM is sent once the script writes the file `begun`. test_bisect sends SIGINT."""
 
 
 EXAMPLES: Mapping[Status, Example] = {
@@ -133,7 +133,7 @@ def test_each_status_is_reached(status: Status, tmp_path: Path) -> None:
         deadline = time.monotonic() + 200
         while not (tmp_path / "begun").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
     output, errors = process.communicate(timeout=250)
     report = json.loads(output) if status[1] else {"status": ""}
     assert (process.returncode, report["status"]) == status, errors

@@ -246,12 +246,12 @@ torch.compile(torch.sin, backend=hangs)(torch.ones(3))
 
 
 @pytest.mark.parametrize(
-    ("text", "times", "expected"),
+    ("text", "signals", "expected"),
     [
-        (DEAF.replace("signal.signal", "(lambda *_: None)"), 1, "{'kind': 'hang'}"),
-        (DEAF, 2, "{'kind': ['crash', 'hang']}"),
+        (DEAF.replace("signal.signal", "(lambda *_: None)"), [signal.SIGTERM], "{'kind': 'hang'}"),
+        (DEAF, [signal.SIGINT, signal.SIGINT], "{'kind': ['crash', 'hang']}"),
     ],
-    ids=["one Ctrl-C", "a second one kills"],
+    ids=["one SIGTERM", "a second Ctrl-C kills"],
 )
 def test_a_hang_that_is_interrupted_leaves_a_repro(
     script: Script,
@@ -259,7 +259,7 @@ def test_a_hang_that_is_interrupted_leaves_a_repro(
     environment: dict[str, str],
     warm_server: Any,
     text: str,
-    times: int,
+    signals: list[signal.Signals],
     expected: str,
 ) -> None:
     process = warm_server.popen(
@@ -275,13 +275,14 @@ def test_a_hang_that_is_interrupted_leaves_a_repro(
     assert process.stdout is not None
     assert process.stdout.readline() == "compiling\n"
     assert process.stderr is not None
-    process.send_signal(signal.SIGINT)
+    first, *second = signals
+    process.send_signal(first)
     stderr = ""
-    while times > 1 and "Ctrl-C again kills it" not in stderr:
+    while second and "Ctrl-C again kills it" not in stderr:
         stderr += (line := process.stderr.readline())
         assert line, stderr
-    if times > 1:
-        process.send_signal(signal.SIGINT)
+    for number in second:
+        process.send_signal(number)
     stderr += process.communicate(timeout=60)[1]
     assert process.returncode == 130, stderr
     path = Path(stderr.splitlines()[-1].removeprefix("tcdebug: repro "))

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
 
-from tcdebug.cli.options import CONTEXT, JSON, QUIET, options
+from tcdebug.cli.options import CONTEXT, JSON, QUIET, call, options
 from tcdebug.output.formats import FORMATS
 from tcdebug.strategies.devices import CPU, CUDA
 from tcdebug.strategies.kinds import ProgramKind
@@ -104,10 +102,6 @@ def _also(
     return [(style, Path(name)) for style, _, name in pairs]
 
 
-def _command(name: str, **arguments: Any) -> None:
-    sys.exit(getattr(import_module("tcdebug.commands.fuzz"), name)(**arguments))
-
-
 @fuzz.command("run")
 @options(*HUNTING, QUIET, JSON)
 def run(**arguments: Any) -> None:
@@ -117,7 +111,7 @@ def run(**arguments: Any) -> None:
 
     Exit status: 0 nothing new, 1 new findings, 2 usage, 3 internal error, 130 Ctrl-C.
     """
-    _command("run", **arguments)
+    call("fuzz", "run", **arguments)
 
 
 @fuzz.command("ci")
@@ -147,7 +141,7 @@ def ci(**arguments: Any) -> None:
 
     Exit status: 0 nothing new, 1 new findings, 2 usage, 3 internal error, 130 Ctrl-C.
     """
-    _command("ci", **arguments)
+    call("fuzz", "ci", **arguments)
 
 
 @fuzz.command("replay")
@@ -159,7 +153,7 @@ def replay(**arguments: Any) -> None:
 
     Exit status: 0 all pass, 1 some fail, 2 usage, 3 internal error.
     """
-    _command("replay", **arguments)
+    call("fuzz", "replay", **arguments)
 
 
 @fuzz.command("triage")
@@ -172,7 +166,7 @@ def triage(**arguments: Any) -> None:
 
     Exit status: 0 marked, 2 usage, 3 internal error.
     """
-    _command("triage", **arguments)
+    call("fuzz", "triage", **arguments)
 
 
 @fuzz.command("stats")
@@ -185,4 +179,4 @@ def stats(**arguments: Any) -> None:
 
     Exit status: 0 shown, 2 no such run.
     """
-    _command("stats", **arguments)
+    call("fuzz", "stats", **arguments)

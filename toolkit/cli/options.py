@@ -15,6 +15,7 @@ import click
 from tcdebug.cli.closed_units import all_known
 from tcdebug.cli.program import ProgramCommand
 from tcdebug.cli.script_argument import ScriptFile
+from tcdebug.cli.termination import INTERRUPTED, interrupt_on_sigterm
 from tcdebug.compiler.gate.toggles import BadToggle, Toggles
 from tcdebug.output.formats import FORMATS
 
@@ -187,6 +188,11 @@ def options(*given: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return decorate
 
 
-def call(name: str, **arguments: Any) -> None:
-    """Run a command module and exit with its status."""
-    sys.exit(import_module(f"tcdebug.commands.{name}").run(**arguments))
+def call(module: str, function: str = "run", **arguments: Any) -> None:
+    """Call the function of a command module and exit with the status that it returns."""
+    interrupt_on_sigterm()
+    try:
+        status = getattr(import_module(f"tcdebug.commands.{module}"), function)(**arguments)
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    sys.exit(status)

@@ -14,13 +14,13 @@ from tcdebug.minifier.processes.tree import send_signal
 def status_of(child: Child, job: Job) -> int | None:
     """Return the exit status of a foreground script, negative for a signal; None after Ctrl-C.
 
-    The first Ctrl-C is passed to the script. A second one kills it. Raises SessionError if the
-    session of the job ended before it reached the script.
+    The first Ctrl-C or SIGTERM interrupts the script. A second one kills it. Raises SessionError
+    if the session of the job ended before it reached the script.
     """
     try:
         status = finished(child).returncode
-    except KeyboardInterrupt:
-        _stop(child)
+    except KeyboardInterrupt as interrupt:
+        _stop(child, received=sys.stdin.isatty() and signal.SIGTERM not in interrupt.args)
         return None
     assert status is not None, "a script in the foreground has no limits"
     if status != 0 and not started_marker(job, child.pid).exists():
@@ -28,9 +28,10 @@ def status_of(child: Child, job: Job) -> int | None:
     return status
 
 
-def _stop(child: Child) -> None:
+def _stop(child: Child, *, received: bool) -> None:
+    """Interrupt the script, unless it has received the Ctrl-C of a terminal, and wait for it."""
     try:
-        if not sys.stdin.isatty():  # at a terminal the script has received it
+        if not received:
             send_signal(child.pid, signal.SIGINT)
         note("waiting for the script to end; Ctrl-C again kills it")
         finished(child)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import sys
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -119,3 +123,22 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
     monkeypatch.setitem(sys.modules, "redis", None)  # Python then finds no such package
     job = FuzzJob(run_dir="", findings="", database="redis://localhost")
     assert unfit(job) == "import of redis halted; None in sys.modules: pip install 'tcdebug[redis]'"
+
+
+def test_sigterm_ends_a_campaign_with_its_numbers(
+    tmp_path: Path, environment: Mapping[str, str], warm_server: Any
+) -> None:
+    process = warm_server.popen(
+        [
+            warm_server.path, "-m", "tcdebug", "fuzz", "run", "--backend=eager", "-j1", "-q",
+            "--programs=python", "--seconds=300", "--no-bisect", "--json",
+        ],
+        cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not list(tmp_path.glob(".tcdebug/*/worker-0.log")):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert json.loads(output)["new"] == []
