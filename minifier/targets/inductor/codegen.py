@@ -22,6 +22,11 @@ TILING = Patch(
     "select_tiling",
     "codegen.vectorize cannot be switched off",
 )
+VECTOR_DTYPES = Patch(
+    "torch._inductor.codegen.cpp",
+    "VECTORIZABLE_DTYPES",
+    "codegen.vectorize cannot be switched off for a kernel whose choice of tiles raises",
+)
 REUSE = Patch(
     "torch._inductor.codegen.wrapper:AllocateLine",
     "should_reuse_buffer",
@@ -36,7 +41,7 @@ CODE, CODE_IN_CPP = (
     )
     for name in ("codegen", "codegen_with_cpp_wrapper")
 )
-PATCHES = (TILING, REUSE, CODE, CODE_IN_CPP)
+PATCHES = (TILING, VECTOR_DTYPES, REUSE, CODE, CODE_IN_CPP)
 
 
 THREADS = "cpp.threads"
@@ -49,13 +54,19 @@ ATTENTION = (torch.ops.higher_order.flex_attention, torch.ops.higher_order.flex_
 def kernels(gate: Gate, log: EventLog) -> Iterator[None]:
     """Let vectorised kernels, reused buffers, and each setting once per graph, ask.
 
-    A buffer asks too if the check whether it fits raises.
+    A kernel and a buffer ask too if the choice of tiles, or the check whether it fits, raises.
     """
 
     def vectorizing(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def select_tiling(self: Any, *args: Any, **kwargs: Any) -> Any:
-            factors, indices, *rest = original(self, *args, **kwargs)
+            try:
+                factors, indices, *rest = original(self, *args, **kwargs)
+            except Exception:
+                if gate.allows("codegen.vectorize", current_kernel()):
+                    raise
+                with patched(VECTOR_DTYPES, lambda dtypes: (), log):
+                    return original(self, *args, **kwargs)
             if factors and not gate.allows("codegen.vectorize", current_kernel()):
                 factors, indices = [], []
             return (factors, indices, *rest)

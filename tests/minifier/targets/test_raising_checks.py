@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._inductor.codegen.cpp import TilingSelect
 from torch._inductor.codegen.wrapper import AllocateLine
 from torch._inductor.fx_passes.joint_graph import patterns
 from torch._inductor.pattern_matcher import Arg, CallFunction, register_graph_pattern
@@ -46,6 +47,19 @@ def planted(check: Callable[..., bool]) -> Iterator[Any]:
         found.pop()
 
 
+def compiled(
+    program: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, *off: str
+) -> tuple[torch.Tensor | str, list[str]]:
+    """Return the result, or what was raised, and the units of all decisions."""
+    torch._dynamo.reset()
+    with inductor.switched(Toggles.parse(off), EventLog(None)) as gate:
+        try:
+            result: torch.Tensor | str = torch.compile(program)(x)
+        except Exception as problem:
+            result = str(problem)
+    return result, [d.unit for d in gate.decisions]
+
+
 def compiled_without(*off: str) -> tuple[torch.Tensor | str, list[str]]:
     """Return the result, or what was raised, and the patterns that were asked about."""
     torch._dynamo.reset()
@@ -73,6 +87,19 @@ def test_a_program_compiles_without_a_pattern_whose_check_or_rewrite_raises(
         assert entry.extra_check is check
 
 
+def test_a_program_compiles_without_vectors_if_the_choice_of_tiles_raises(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(TilingSelect, "_select_tiling_indices", raises)
+    result, asked = compiled(lambda x: x.exp() + 1, torch.zeros(17))
+    assert "not all inputs found" in str(result)
+    assert asked[-1] == "codegen.vectorize"
+    result, asked = compiled(lambda x: x.exp() + 1, torch.zeros(17), "codegen.vectorize")
+    assert isinstance(result, torch.Tensor)
+    assert result.tolist() == [2.0] * 17
+    assert asked.count("codegen.vectorize") == 1
+
+
 def two_reductions(x: torch.Tensor) -> torch.Tensor:
     return (x.sum(0) + 1).amax() + (x @ x).relu().sum() + (x @ x @ x).exp().sum()
 
@@ -86,19 +113,9 @@ def test_a_program_compiles_without_a_fusion_or_reuse_whose_rules_raise(
 ) -> None:
     monkeypatch.setattr(owner, name, raises)
     x = torch.eye(4)
-
-    def compiled(*off: str) -> tuple[torch.Tensor | str, list[str]]:
-        torch._dynamo.reset()
-        with inductor.switched(Toggles.parse(off), EventLog(None)) as gate:
-            try:
-                result: torch.Tensor | str = torch.compile(two_reductions)(x)
-            except Exception as problem:
-                result = str(problem)
-        return result, [d.unit for d in gate.decisions]
-
-    result, asked = compiled()
+    result, asked = compiled(two_reductions, x)
     assert "not all inputs found" in str(result)
     assert asked[-1].startswith(unit)
-    result, _ = compiled(unit)
+    result, _ = compiled(two_reductions, x, unit)
     assert isinstance(result, torch.Tensor)
     torch.testing.assert_close(result, two_reductions(x))
