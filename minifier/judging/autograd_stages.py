@@ -68,7 +68,8 @@ def find_autograd_stage(case: Case, filename: str) -> StageFound | None:
         actual = run(torch.compile(module, backend=observer.backend), case, mark=True)
     if observer.joint is not None and _draws(observer.joint):
         return None  # the joint graph cannot be rerun with the same random numbers
-    return observer.found or _around(case, load(case, filename), eager, actual)
+    traced = observer.joint is not None
+    return observer.found or _around(case, load(case, filename), eager, actual, traced)
 
 
 def _draws(module: fx.GraphModule) -> bool:
@@ -78,13 +79,18 @@ def _draws(module: fx.GraphModule) -> bool:
 
 
 def _around(
-    case: Case, module: torch.nn.Module, eager: Results, actual: Results
+    case: Case, module: torch.nn.Module, eager: Results, actual: Results, traced: bool
 ) -> StageFound | None:
-    """Return the runtime stage if the graphs are right but the results are wrong."""
+    """Return the runtime stage if the graphs are right but the results are wrong.
+
+    `traced` tells whether AOTAutograd traced a backward.
+    """
     outcome = compare(case, module, eager, actual)
     if outcome.kind is Kind.OK:
         return None
-    return StageFound(RUNTIME, PARTITION, outcome.message)
+    missing = outcome.direction == "backward" and not traced
+    text = f"{outcome.message}; AOTAutograd traced no backward" if missing else outcome.message
+    return StageFound(RUNTIME, PARTITION, text)
 
 
 @dataclass

@@ -210,3 +210,29 @@ def test_a_gradient_that_is_rounded_elsewhere_than_in_eager_is_right() -> None:
     assert expected.first_wrong_gradient(rounded) is None
     wrong = expected.first_wrong_gradient([rounded[0], rounded[1] * 1.5])
     assert wrong is not None and wrong.where == "gradient 1"
+
+
+class Doubled(torch.autograd.Function):
+    """A function that updates its argument and returns it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.mark_dirty(x)
+        x.mul_(2)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        return gradients[0] * 5
+
+
+def test_a_gradient_of_an_updated_argument_says_whether_a_backward_was_traced() -> None:
+    x = torch.ones(2, requires_grad=True)
+    returned = stage_of(lambda x: Doubled.apply(x), x.clone())
+    assert returned is not None
+    assert returned.stage == "autograd.runtime"
+    assert returned.what.startswith("gradient 0: ")
+    assert returned.what.endswith("; AOTAutograd traced no backward")
+    used = stage_of(lambda x: Doubled.apply(x) * 3, x.clone())
+    assert used is not None
+    assert (used.stage, used.last_equal) == ("autograd.trace", "capture")
