@@ -62,6 +62,8 @@ HAS_UNITS = (AUTOGRAD, DECOMPOSITIONS, BACKEND, PROGRAM_PASSES)
 ROUNDS = (AUTOGRAD, DECOMPOSITIONS, BACKEND, GUARDS[BACKEND], AOTINDUCTOR)
 """Layers that may round otherwise than eager without a fault."""
 
+NONE_ALONE = "the script fails as a whole, but none of its graphs fails alone"
+"""A note on a script without a graph that was seen to fail."""
 EAGER_RERUNS, EAGER_RERUNS_IN_DOUBT = 1, 3
 """How often a script runs in eager again if its repro confirms the layer, and if it does not."""
 
@@ -237,7 +239,7 @@ class ScriptFailure:
         if self.runs.sessions is not None and not (late or confirmed or self.rounding):
             return None
         if not self.search.stuck:
-            notes.append("the script fails as a whole, but none of its graphs fails alone")
+            notes.append(NONE_ALONE)
         shown = self._shown
         blamed = () if self.rounding else off
         named = [Culprit(layer, Path(self.job.script).name, "", 0) for layer in blamed]

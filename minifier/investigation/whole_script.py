@@ -20,7 +20,11 @@ from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.findings import FailureFindings, FailureFound
 from tcdebug.minifier.investigation.investigate import Investigation
 from tcdebug.minifier.investigation.report import Report, ReportedFailure
-from tcdebug.minifier.investigation.script_failure import IN_FRESH_PROCESSES, ScriptFailure
+from tcdebug.minifier.investigation.script_failure import (
+    IN_FRESH_PROCESSES,
+    NONE_ALONE,
+    ScriptFailure,
+)
 from tcdebug.minifier.investigation.script_layers import LayerSearch, Off
 from tcdebug.minifier.investigation.script_runs import LEAST, ScriptRuns
 from tcdebug.minifier.oracles.budget import BudgetUsed
@@ -91,8 +95,7 @@ def investigate_script(
         job.bisect, False, job.confidence,
     )  # fmt: skip
     report = investigation.run()
-    note = "the script fails as a whole, but none of its graphs fails alone"
-    return msgspec.structs.replace(report, notes=[*report.notes, note])
+    return msgspec.structs.replace(report, notes=[*report.notes, NONE_ALONE])
 
 
 def _count_alone(
@@ -147,7 +150,7 @@ def judge_script(
             known |= runs.limiting((PROGRAM_PASSES,))
         known |= runs.limiting((DYNAMO,))
     else:
-        say("no graph fails alone; running the script as it is")
+        say("running the script as it is")
     if sessions is not None:
         sessions.call(INDUCTOR_SETUP)
     failure = runs.as_it_is()

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tcdebug.minifier.investigation.script_failure import NONE_ALONE
+
 Command = Callable[..., Any]
 Script = Callable[[str], str]
 
@@ -196,6 +198,41 @@ def test_a_cache_that_only_a_second_process_reads_is_found(
     assert done.json["layer"] == "layer.cache.aotautograd"
     entry = f"uses the entry {'a' * 52}, which compile 0/0 of process 1 saved, but is different"
     assert any(entry in note for note in done.json["notes"])
+
+
+REGISTERED_TWICE = """
+def register(schema):
+    library = torch.library.Library("planted", "FRAGMENT")
+    library.define("record" + schema)
+    library.impl("record", lambda out, x: (out.copy_(x * 2), None)[1], "CPU")
+    library.impl("record", lambda out, x: None, "Meta")
+    return library
+
+def step(out, x):
+    torch.ops.planted.record(out, x)
+    return x + 1
+
+library = register("(Tensor out, Tensor x) -> ()")
+torch.compile(step)(torch.zeros(4), torch.ones(4))
+library._destroy()
+torch._dynamo.reset()
+library, out = register("(Tensor(a!) out, Tensor x) -> ()"), torch.zeros(4)
+torch.compile(step)(out, torch.ones(4))
+assert out.tolist() == [2.0] * 4, "the cached code"
+"""
+
+
+@pytest.mark.slow
+def test_a_cache_is_at_fault_although_a_graph_before_has_a_wrong_registration(
+    tcdebug: Command, script: Script
+) -> None:
+    name = script(REGISTERED_TWICE)
+    done = tcdebug("bisect", "--json", *AS_IT_IS, name, TORCHINDUCTOR_AUTOGRAD_CACHE="1")
+    assert done.status == 0, done.stderr
+    assert done.json["layer"] == "layer.cache.aotautograd"
+    assert NONE_ALONE not in done.json["notes"]
+    before = "graph 0 fails too, but the script passes with layer.cache off: the custom operator "
+    assert any(note.startswith(before) for note in done.json["notes"])
 
 
 IN_FORKS_ONLY_COMPILED = """

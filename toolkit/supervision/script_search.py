@@ -8,10 +8,18 @@ from dataclasses import dataclass
 
 import msgspec
 
+from tcdebug.minifier.cases.criteria import Criteria
+from tcdebug.minifier.cases.layer_names import CACHE
+from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.eager_report import eager_report
 from tcdebug.minifier.investigation.report import Report, culprit_units, suspicion
-from tcdebug.minifier.investigation.script_failure import IN_FRESH_PROCESSES, ScriptFailure
+from tcdebug.minifier.investigation.script_failure import (
+    IN_FRESH_PROCESSES,
+    NONE_ALONE,
+    ScriptFailure,
+)
 from tcdebug.minifier.investigation.script_line import find_line
+from tcdebug.minifier.investigation.script_runs import outcome_without
 from tcdebug.minifier.investigation.whole_script import investigate_script, judge_script
 from tcdebug.minifier.oracles.budget import CONFIRMING, BudgetUsed
 from tcdebug.minifier.processes.job import PARTIAL, REPORT, SCRIPT_FAILED, SCRIPT_ON_DEVICES
@@ -63,7 +71,7 @@ class ScriptSearch:
         try:
             recorded = self._searched()
             if report := self.run.read_report(REPORT):
-                return report
+                return self._by_cache(report, recorded) or report
             if recorded == STUCK:
                 seconds = self.run.job.limits.seconds
                 self.run.progress.say(f"{self.run.endless} did not end within {seconds:.0f} s")
@@ -73,6 +81,8 @@ class ScriptSearch:
                 return report
             wanted = self.run.job.wanted
             if not (wanted.check or wanted.graphs_only):
+                if recorded != STUCK:
+                    self.run.progress.say("no graph fails alone")
                 return self._by_layers(recorded)
             self.run.progress.say("no graph fails alone: running the script in eager")
             status = self.run.session("eager")
@@ -83,6 +93,33 @@ class ScriptSearch:
             return self._sometimes_failing() or self._whole_script(recorded)
         except KeyboardInterrupt:
             return self._unfinished("interrupted")
+
+    def _by_cache(self, report: Report, recorded: int) -> Report | None:
+        """Return the report of a script that needs a cache to fail, and not the graph of `report`.
+
+        A graph whose custom operator is registered wrongly fails without caches too. The script
+        may not notice that, and fail because a cache returns its code for another registration.
+        """
+        job, wrong = self.run.job, [text for f in report.faults for text in f.misregistered]
+        if not wrong or report.status != "confirmed" or not job.bisect or job.wanted != Criteria():
+            return None
+        self.run.progress.say("running the script as it is, and with all caches off")
+        try:
+            if self._outcome().kind is Kind.OK or self._outcome(CACHE).kind is not Kind.OK:
+                return None
+        except BudgetUsed:
+            return None
+        found = self._by_layers(recorded)
+        if not (found.confirmed and found.layer.startswith(CACHE)):
+            return None
+        note = f"graph {report.graph} fails too, but the script passes with {CACHE} off: {wrong[0]}"
+        notes = [*(n for n in found.notes if n != NONE_ALONE), note]
+        return msgspec.structs.replace(found, notes=notes)
+
+    def _outcome(self, *off: str) -> Outcome:
+        """Return how the script ends without these layers. Raises BudgetUsed."""
+        left, sessions = self.run.seconds_left, self.run.sessions
+        return outcome_without(self.run.job, left, off, sessions, lambda: False)
 
     def _unfinished(self, status: str, when: str = "", known: Sequence[str] = ()) -> Report:
         """Return the best result so far of a search that was ended early, with notes."""
