@@ -68,8 +68,7 @@ def find_autograd_stage(case: Case, filename: str) -> StageFound | None:
         actual = run(torch.compile(module, backend=observer.backend), case, mark=True)
     if observer.joint is not None and _draws(observer.joint):
         return None  # the joint graph cannot be rerun with the same random numbers
-    traced = observer.joint is not None
-    return observer.found or _around(case, load(case, filename), eager, actual, traced)
+    return observer.found or _around(case, load(case, filename), eager, actual, observer.joint)
 
 
 def _draws(module: fx.GraphModule) -> bool:
@@ -79,16 +78,13 @@ def _draws(module: fx.GraphModule) -> bool:
 
 
 def _around(
-    case: Case, module: torch.nn.Module, eager: Results, actual: Results, traced: bool
+    case: Case, module: torch.nn.Module, eager: Results, actual: Results, joint: Any
 ) -> StageFound | None:
-    """Return the runtime stage if the graphs are right but the results are wrong.
-
-    `traced` tells whether AOTAutograd traced a backward.
-    """
+    """Return the runtime stage if the results are wrong, and say if there is no joint graph."""
     outcome = compare(case, module, eager, actual)
     if outcome.kind is Kind.OK:
         return None
-    missing = outcome.direction == "backward" and not traced
+    missing = outcome.direction == "backward" and joint is None
     text = f"{outcome.message}; AOTAutograd traced no backward" if missing else outcome.message
     return StageFound(RUNTIME, PARTITION, text)
 
