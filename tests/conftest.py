@@ -33,6 +33,22 @@ SETTINGS = {
 """Settings that torch reads at import, as repro scripts have them."""
 
 
+def import_torch_with_waiting_threads() -> None:
+    """Import torch so that threads of OpenMP sleep while they wait, in this process only.
+
+    By default they spin. Two test processes with two threads each then take twice the CPU time on
+    two cores.
+    """
+    assert "torch" not in sys.modules, "OpenMP reads its settings when torch is imported"
+    given = os.environ.get("OMP_WAIT_POLICY")
+    os.environ["OMP_WAIT_POLICY"] = "passive"
+    import torch  # noqa: F401, PLC0415 # after the setting
+
+    del os.environ["OMP_WAIT_POLICY"]
+    if given is not None:
+        os.environ["OMP_WAIT_POLICY"] = given
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Keep kernels between runs, and collect garbage rarely: compiles make a million objects.
 
@@ -43,6 +59,9 @@ def pytest_configure(config: pytest.Config) -> None:
     A developer's CXX, which conda sets, would be a changed setting of inductor in every test.
     Inductor compiles on one thread, because forked children of a test would wait for its others.
     """
+    hands_out_tests = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
+    if not hands_out_tests:
+        import_torch_with_waiting_threads()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ.pop("CXX", None)
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = SETTINGS["TORCHINDUCTOR_COMPILE_THREADS"]
