@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
+from math import gcd
 from typing import ClassVar, Union
 
 from tcdebug.compiler.ir.arithmetic.bounds import bounds, never_negative
@@ -373,7 +374,27 @@ def divide(numerator: Index, denominator: Index) -> tuple[Index, Index]:
         small, smaller = (collected(scale_down(i.terms, shared)) for i in (rest, denominator))
         inner, left = divide(small, smaller)
         return quotient + inner, left * shared
+    if (digits := _digits(rest, denominator)) is not None:
+        unit, high, low = digits
+        inner, left = divide(high, denominator // unit)
+        return quotient + inner, left * unit + low
     return quotient + _quotient_atom(rest, denominator), _remainder_atom(rest, denominator)
+
+
+def _digits(numerator: Index, denominator: Index) -> tuple[int, Index, Index] | None:
+    """Return `unit`, `high` and `low`: the numerator is unit * high + low, and 0 <= low < unit.
+
+    The unit divides the denominator, so the quotient is that of `high`. None if there is none.
+    """
+    if denominator.constant is None:
+        return None
+    units = {gcd(c, denominator.constant) for c in numerator.terms.values()}
+    for unit in sorted(units - {1}, reverse=True):
+        high = {m: c for m, c in numerator.terms.items() if c % unit == 0}
+        low = collected(add(numerator.terms, high, -1))
+        if within(low, to_index(unit)):
+            return unit, collected(scale_down(high, unit)), low
+    return None
 
 
 def _quotient_atom(numerator: Index, denominator: Index) -> Index:

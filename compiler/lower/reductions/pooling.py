@@ -13,7 +13,7 @@ from math import prod
 
 import torch
 
-from tcdebug.compiler.ir.arithmetic.index import ZERO, Index, is_nonnegative
+from tcdebug.compiler.ir.arithmetic.index import ZERO, Index, is_nonnegative, product
 from tcdebug.compiler.ir.arithmetic.order import extremum
 from tcdebug.compiler.ir.build import (
     all_of,
@@ -38,6 +38,9 @@ from tcdebug.compiler.lower.reductions.windows import (
 )
 
 aten = torch.ops.aten
+
+LONGEST_TILE = 3
+"""The longest windows whose gradient of the maximum is generated on a CPU."""
 
 
 def _not_across_channels(site: Site, spans: Sequence[DimensionWindows]) -> None:
@@ -162,6 +165,9 @@ def max_pool_with_places(dims: int) -> Lowering:
         check_few([s.kernel for s in spans])
         # padding can repeat an element of the window, because a repetition does not win
         repeats = all(s.dilation == 1 for s in spans)
+        places = product(x.size[-dims:]).constant
+        # half as many bits are twice as many elements of a vector
+        counted = torch.int64 if places is None or places >= 1 << 31 else torch.int32
 
         def window(point: Point) -> Iterator[tuple[Point, Expr]]:
             return window_of(x, point, spans, lowest(compute), repeats=repeats)
@@ -173,15 +179,15 @@ def max_pool_with_places(dims: int) -> Lowering:
         def place_of_largest(point: Point) -> Expr:
             best = lowest(compute)
             starts = [_first(s, w) for s, w in zip(spans, point[-dims:], strict=True)]
-            where = index_value(flat_place(starts, x.size[-dims:]))
+            where = cast(index_value(flat_place(starts, x.size[-dims:])), counted)
             for place, value in window(point):
-                here = index_value(flat_place(place, x.size[-dims:]))
+                here = cast(index_value(flat_place(place, x.size[-dims:])), counted)
                 kept = where
                 if compute.is_floating_point:
                     kept = call("where", call("isnan", value), here, where)
                 where = call("where", call("gt", value, best), here, kept)
                 best = call("maximum", best, value)
-            return where
+            return cast(where, torch.int64)
 
         return (
             site.tensor(lambda p: cast(largest(p), result)),
@@ -189,6 +195,17 @@ def max_pool_with_places(dims: int) -> Lowering:
         )
 
     return lower
+
+
+def _is_short_tile(span: DimensionWindows) -> bool:
+    """Return whether windows of few elements divide the dimension.
+
+    On a CPU, ATen's gradient of other maxima is faster. It visits each window once, adds to one
+    element, and divides nothing, while each element of a lowering visits all windows around it.
+    With vectors of AVX2 and gaps of 2 between windows of 3, a lowering took 10 times as long.
+    """
+    covered = span.windows * span.stride
+    return span.stride == span.kernel <= LONGEST_TILE and (span.size - covered).constant == 0
 
 
 def max_pool_backward(
@@ -209,6 +226,8 @@ def max_pool_backward(
         raise NotLowered("dilated windows")
     _not_across_channels(site, spans)
     check_few([s.overlap for s in spans])
+    if site.result().device.type == "cpu" and not all(map(_is_short_tile, spans)):
+        raise NotLowered("windows that overlap, are long, or do not cover the input")
 
     def element(point: Point) -> Expr:
         here = index_value(flat_place(point[-dims:], x.size[-dims:]))

@@ -10,7 +10,7 @@ from math import prod
 import torch
 
 from tcdebug.compiler.ir.arithmetic.index import ZERO, Index, is_nonnegative, product, to_index
-from tcdebug.compiler.ir.arithmetic.order import extremum
+from tcdebug.compiler.ir.arithmetic.order import extremum, is_less
 from tcdebug.compiler.ir.build import all_of, call, constant, index_value
 from tcdebug.compiler.ir.expr import Expr
 from tcdebug.compiler.lower.interface.tensor import NotLowered, Point, Tensor
@@ -55,7 +55,9 @@ class DimensionWindows:
         """Return the conditions under which that window exists and contains the position."""
         window = self.window_at(place, back)
         conditions = [] if is_nonnegative(window) else [at_least(window, ZERO)]
-        conditions.append(below(window, self.windows))
+        last = window.bounds[1]
+        if last is None or not is_less(last, self.windows):
+            conditions.append(below(window, self.windows))
         if self.kernel < (back + 1) * self.stride:
             step = (place + self.padding) % self.stride + back * self.stride
             conditions.append(below(step, to_index(self.kernel)))

@@ -201,6 +201,16 @@ def test_nested_quotients_and_nested_remainders_are_merged() -> None:
     assert (big % 20) % 5 == big % 5
 
 
+def test_what_is_less_than_a_unit_of_the_divisor_does_not_change_a_quotient() -> None:
+    i, j = (to_index(Axis(name, to_index(size))) for name, size in (("i", 192), ("j", 384)))
+    flat = i + j * 192
+    assert flat // 2304 == j // 12
+    assert flat % 2304 == j % 12 * 192 + i
+    assert (i // 48 + j * 4) // 48 == j // 12
+    assert flat // 2304 * 2304 + flat // 48 % 48 * 48 + flat % 48 == flat
+    assert (flat + 1) // 2304 != j // 12
+
+
 def test_an_extremum_is_simplified_if_the_order_is_known() -> None:
     assert extremum("max", I0, I0 + 1) == I0 + 1
     assert extremum("min", S0, to_index(2)) == 2

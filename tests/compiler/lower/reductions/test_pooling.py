@@ -108,6 +108,30 @@ def test_pools_that_are_left_to_aten() -> None:
     assert large == {"aten.avg_pool2d.default": "windows of 36 elements"}
 
 
+@pytest.mark.parametrize(
+    ("window", "size", "left"),
+    [
+        ((2,), 12, False), ((3, 3), 12, False), ((3, 2, 1), 12, True), ((4,), 12, True),
+        ((2,), 11, True),
+    ],
+    ids=["tiles", "tiles of 3", "overlap", "tiles of 4", "no tiles"],
+)  # fmt: skip
+def test_gradients_of_maxima_whose_windows_are_no_short_tiles_are_left_to_aten(
+    window: tuple[int, ...], size: int, left: bool
+) -> None:
+    def function(x: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+        places = F.max_pool2d(x, *window, return_indices=True)[1]
+        step, padding = (*window[1:], window[0])[0], (*window[2:], 0)[0]
+        return torch.ops.aten.max_pool2d_with_indices_backward(
+            gradient, x, [window[0]] * 2, [step] * 2, [padding] * 2, [1, 1], False, places
+        )
+
+    x = f32(1, 2, size, size)
+    found = reasons(function, x, torch.ones_like(F.max_pool2d(x, *window)))
+    why = "windows that overlap, are long, or do not cover the input"
+    assert found == ({"aten.max_pool2d_with_indices_backward.default": why} if left else {})
+
+
 @pytest.mark.parametrize("size", [(5, 3), (11, 7)], ids=str)
 def test_adaptive_pooling_agrees_with_eager(size: tuple[int, int]) -> None:
     def pool(x: torch.Tensor, volume: torch.Tensor) -> object:
