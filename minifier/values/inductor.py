@@ -198,16 +198,18 @@ class _InductorKernels:
         pointers = [names for names in statement.arguments if names]
         if not roles or "?" in roles or len(pointers) < len([r for r in roles if r]):
             return None
-        reads: list[str] = []
-        writes: list[str] = []
+        found: dict[str, list[str]] = {"r": [], "w": [], "f": []}
         for role, names in zip(roles, statement.arguments, strict=False):
-            reads += names if "r" in role else ()
-            writes += names if "w" in role else ()
-        return Access(tuple(dict.fromkeys(reads)), tuple(dict.fromkeys(writes)))
+            for letter in role:
+                found[letter] += names
+        return Access(*(tuple(dict.fromkeys(names)) for names in found.values()))
 
 
 def parameter_roles(text: str) -> list[str]:
-    """Return for each parameter of a kernel r, w, rw, empty for a number, or ? if unknown."""
+    """Return for each parameter of a kernel r, w, rw, empty for a number, or ? if unknown.
+
+    The role rwf is that of memory in which the kernel leaves the value of its former variable.
+    """
     for pattern, role in ((CPP_PARAMETERS, _cpp_role), (TRITON_PARAMETERS, _triton_role)):
         if found := pattern.search(text):
             declarations = [part.strip() for part in found[1].split(",") if part.strip()]
@@ -217,19 +219,27 @@ def parameter_roles(text: str) -> list[str]:
 
 
 def _if_written(role: str, declaration: str, body: str) -> str:
-    """Return r for a parameter that a kernel may update in place but only reads.
+    """Return the role of a parameter that a kernel may update in place, by what it stores there.
 
     Inductor plans such an update before it finds that the new value is needed only in the kernel.
+    Then the kernel stores nothing, or only the value of the former variable of the memory, which it
+    computes too and knows by another name.
     """
     found = IN_OUT.search(declaration)
     if role != "rw" or found is None:
         return role
-    alias = re.compile(rf"auto (\w+) = {found[0]};")
-    rest, names = alias.sub("", body), "|".join([found[0], *alias.findall(body)])
-    uses = len(re.findall(rf"\b(?:{names})\b", rest))
-    loads = rf"(?:loadu\(|tl\.load\(|= )(?:{names})\b(?! *;)|\((?:{names})\["
-    reads = len(re.findall(loads, rest))
-    return "r" if uses == reads else role
+    alias = re.compile(rf"(?:auto )?\b(\w+) = {found[0]};?[ \t]*$", re.MULTILINE)
+    rest, others = alias.sub("", body), alias.findall(body)
+    if _is_stored(found[0], rest):
+        return role
+    return "rwf" if any(_is_stored(name, rest) for name in others) else "r"
+
+
+def _is_stored(name: str, body: str) -> bool:
+    """Return whether a kernel uses a parameter other than to load from it."""
+    uses = len(re.findall(rf"\b{name}\b", body))
+    loads = rf"(?:loadu\(|tl\.load\(|= ){name}\b(?! *;)|\({name}\["
+    return uses > len(re.findall(loads, body))
 
 
 def _cpp_role(declaration: str) -> str:

@@ -14,11 +14,10 @@ from tcdebug.minifier.judging.compare import (
     unexpected_nonfinite,
 )
 from tcdebug.minifier.values.findings import BITWISE
-from tcdebug.minifier.values.reference import NUMBERS, Computed, Unjudged, operator_name
+from tcdebug.minifier.values.reference import HALF, NUMBERS, Computed, Unjudged, operator_name
 
 MANY = 64
 """The least number of elements over which errors are averaged."""
-HALF = (torch.bfloat16, torch.float16)
 ROUNDED = 0.625
 """The error of one rounding in units of the element: half a unit, and an eighth for float32."""
 SMALL = 1 / 16
@@ -29,6 +28,8 @@ OFTEN = 50
 """More than one element in OFTEN of a wrong value is beyond one rounding."""
 COMPOSED = frozenset(("glu", "addcmul", "addcdiv"))
 """Operators that inductor lowers to several, which round between them. Eager rounds once."""
+NOISES = 2.0
+"""The allowed error as a multiple of what drawn roundings of one unit have moved a value by."""
 TIES = 10_000
 """Of this many elements behind a comparison, one may fall on the other side of a tie."""
 
@@ -54,12 +55,26 @@ def judged(actual: torch.Tensor, computed: Computed, oracle: str, where: str) ->
     if referee is Referee.NAN:
         return unexpected_nonfinite(eager, actual, where)
     found = difference(eager, actual, exact, where, referee)
-    if found is not None and computed.jumps and exact is not None:
-        return None if _only_ties(actual, eager, exact) else found
+    if found is not None and exact is not None:
+        if computed.jumps and _only_ties(actual, eager, exact):
+            return None
+        return None if _is_noise(actual, computed) else found
     if found is None and oracle == "default" and exact is not None and not computed.jumps:
         again = not any(operator_name(node.target) in COMPOSED for node in computed.nodes)
         return _too_rough(actual, eager, exact, where, again=again)
     return found
+
+
+def _is_noise(actual: torch.Tensor, computed: Computed) -> bool:
+    """Return whether a value is as far from float64 as roundings to a half type may move it.
+
+    The error of eager is no measure for a few elements: a value that is close to the middle between
+    two numbers of the half type is rounded up by one program and down by the other.
+    """
+    if computed.noise is None or not bool(torch.isfinite(actual).all()):
+        return False
+    error = float((actual.double() - computed.exact).abs().nan_to_num(torch.inf).max())
+    return error <= NOISES * computed.noise()
 
 
 def with_nonfinite_of(eager: torch.Tensor, actual: torch.Tensor) -> torch.Tensor:

@@ -19,7 +19,7 @@ from tcdebug.minifier.cases.case import flatten
 from tcdebug.minifier.values.findings import WrongStep
 from tcdebug.minifier.values.judgement import digest
 from tcdebug.minifier.values.observation import ObservedPlace, Step
-from tcdebug.minifier.values.observed_graph import ObservedGraph
+from tcdebug.minifier.values.observed_graph import Access, ObservedGraph
 from tcdebug.minifier.values.reference import is_view, updates_memory
 from tcdebug.minifier.values.wrapper_code import Effect, Statement
 
@@ -50,8 +50,7 @@ NOTHING = Content(None)
 @dataclass
 class _Running:
     step: Step
-    reads: tuple[str, ...]
-    writes: tuple[str, ...]
+    access: Access
     certain: bool
     """Whether reads and writes are known. Otherwise any operand may have been written."""
     known: dict[str, Any]
@@ -68,6 +67,8 @@ class ObservedCall:
         self.place = place
         self.contents: dict[str, Content] = {}
         self.initial: dict[str, Any] = {}
+        self.renamed: dict[str, str] = {}
+        """Variable -> the variable that had its memory before."""
         self.writers: list[tuple[Step, int]] = []
         """The steps so far, with the memory that each has written."""
         self.nodes_of: dict[Step, set[str]] = {}
@@ -88,7 +89,8 @@ class ObservedCall:
         """Record what the next step reads."""
         statement = self.graph.statements[number]
         self.number += 1
-        step, reads, writes, certain = self._step(statement)
+        step, access, certain = self._step(statement)
+        reads, writes = access.reads, access.writes
         known: dict[str, Any] = {}
         suspects: list[Step] = []
         for name in reads:
@@ -111,7 +113,7 @@ class ObservedCall:
         for name in writes:
             if name in self.updates and name in self.contents:
                 known.setdefault(name, _copy(self.contents[name].value))
-        self.running = _Running(step, reads, writes, certain, known, suspects)
+        self.running = _Running(step, access, certain, known, suspects)
 
     def after(self, number: int, variables: Mapping[str, Any]) -> None:
         """Compare what a step has written, or keep track of new names of memory."""
@@ -173,14 +175,14 @@ class ObservedCall:
 
     # -- steps ------------------------------------------------------------------------------
 
-    def _step(self, statement: Statement) -> tuple[Step, tuple[str, ...], tuple[str, ...], bool]:
+    def _step(self, statement: Statement) -> tuple[Step, Access, bool]:
         step = self.graph.step(self.number, statement)
         access = self.graph.kernels.access(statement)
         if access is not None:
-            return step, access.reads, access.writes, True
+            return step, access, True
         written = (*statement.out, *statement.targets)
         reads = tuple(n for n in statement.names if n not in written)
-        return step, reads, written, _is_functional(statement)
+        return step, Access(reads, written), _is_functional(statement)
 
     def _writes_into(self, content: Content, names: Iterable[str]) -> bool:
         """Return whether a step that writes these variables writes into this memory."""
@@ -190,13 +192,15 @@ class ObservedCall:
     def _alias(self, statement: Statement, variables: Mapping[str, Any]) -> None:
         """Give memory a second name, or take one result of several."""
         given = (name for names in statement.arguments for name in names)
-        old = next((self.contents[n] for n in given if n in self.contents), None)
+        source = next((n for n in given if n in self.contents), "")
+        old = self.contents.get(source)
         for name in statement.targets:
             value = variables.get(name)
             if old is None or not isinstance(value, torch.Tensor):
                 continue
             if isinstance(old.value, torch.Tensor):
                 self.contents[name] = old
+                self.renamed[name] = source
                 continue
             node = self.graph.nodes.get(name, "")
             made = Content(value, node, name, steps=list(old.steps), known=dict(old.known))
@@ -205,13 +209,13 @@ class ObservedCall:
                 self._judge(made)
 
     def _written(self, running: _Running, variables: Mapping[str, Any]) -> None:
-        shared = [c for n in running.reads if (c := self.contents.get(n)) is not None]
+        shared = [c for n in running.access.reads if (c := self.contents.get(n)) is not None]
         written: list[Content] = []
-        for name in running.writes:
+        for name in running.access.writes:
             value = variables.get(name, None)
             if value is None and name in self.contents:
                 value = self.contents[name].value
-            node = self.graph.nodes.get(name, "")
+            node = self._node_of(name, running.access)
             if (old := self.contents.get(name)) is not None and old.buffer == name and old.hash:
                 node = self.updates.get(name, "")  # written again: the memory is updated in place
             made = Content(value, node, name, steps=[*running.suspects, running.step])
@@ -237,6 +241,14 @@ class ObservedCall:
                 made.hash = digest(made.value)
             if not made.judged:
                 made.known = {k: _copy(v) for k, v in running.known.items()}
+
+    def _node_of(self, name: str, access: Access) -> str:
+        """Return the node whose value a step leaves in a variable; empty if it is not known."""
+        if name not in access.former:
+            return self.graph.nodes.get(name, "")
+        former, old = self.renamed.get(name, ""), self.contents.get(name, NOTHING)
+        fresh = former == old.buffer and not old.steps
+        return self.graph.nodes.get(former, "") if fresh else ""
 
     def _written_in_parts(self, value: torch.Tensor, made: Content, running: _Running) -> None:
         """Record that a step wrote a part of memory that was allocated as a whole."""

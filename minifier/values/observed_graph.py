@@ -19,6 +19,8 @@ class Access:
 
     reads: tuple[str, ...]
     writes: tuple[str, ...]
+    former: tuple[str, ...] = ()
+    """Those of `writes` whose memory is left with the value of its former variable."""
 
 
 class Kernels(Protocol):

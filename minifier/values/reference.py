@@ -6,6 +6,7 @@ import contextlib
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,6 +27,9 @@ STEPS = frozenset(
     )
 )
 """Operators whose result jumps where their operands change a little."""
+HALF = (torch.bfloat16, torch.float16)
+DRAWS = 8
+"""How often roundings are drawn. One draw of few elements may have them cancel each other."""
 NUMBERS = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
 UNINITIALISED = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "empty_permuted"))
 
@@ -49,6 +53,11 @@ class Computed:
     """The nodes that were computed."""
     finite: bool = True
     """Whether all values that they were computed from are finite."""
+    noise: Callable[[], float] | None = None
+    """How far the value moves where half types are rounded on the way to a wider one.
+
+    None if nothing is rounded there.
+    """
 
 
 @dataclass(frozen=True)
@@ -134,15 +143,41 @@ class ReferenceGraph:
         computed = tuple(n for n in nodes if n.op not in ("placeholder", "get_attr"))
         read = {n.name for node in nodes for n in node.all_input_nodes} & known.keys()
         finite = all(is_finite(known[name]) for name in read)
-        return Computed(eager, exact, any(map(_jumps, computed)), computed, finite)
+        noise = None
+        if exact is not None and _rounds_on_the_way(computed):
+            noise = partial(self._noise, nodes, known, exact)
+        return Computed(eager, exact, any(map(_jumps, computed)), computed, finite, noise)
+
+    def _noise(self, nodes: Sequence[fx.Node], known: Mapping[str, Any], exact: Any) -> float:
+        """Return how far a value moves if each rounding to a half type is off by a unit."""
+        generator = torch.Generator().manual_seed(0)
+
+        def off(node: fx.Node, value: Any) -> Any:
+            half = node.meta.get("val")
+            if not isinstance(half, torch.Tensor) or half.dtype not in HALF:
+                return value
+            signs = torch.rand(value.shape, generator=generator).to(value.device) < 0.5
+            unit = torch.finfo(half.dtype).eps
+            return value * torch.where(signs, 1 - unit, 1 + unit)
+
+        moved = 0.0
+        for _ in range(DRAWS):
+            value = self._run(nodes, _widened(known), WIDER, off)
+            distance = (value - exact).abs()
+            moved = max(moved, float(distance.nan_to_num(0.0, 0.0, 0.0).max()))
+        return moved
 
     def _run(
         self,
         nodes: Sequence[fx.Node],
         known: Mapping[str, Any],
         dtypes: Mapping[torch.dtype, torch.dtype],
+        changed: Callable[[fx.Node, Any], Any] = lambda _, value: value,
     ) -> Any:
-        """Run nodes in order, with dtypes in their arguments replaced. Return the last value."""
+        """Run nodes in order, with dtypes in their arguments replaced. Return the last value.
+
+        `changed` returns what takes the place of a node's value.
+        """
         values: dict[fx.Node, Any] = {}
 
         def operand(node: fx.Node) -> Any:
@@ -167,7 +202,7 @@ class ReferenceGraph:
                 kwargs = fx.node.map_aggregate(node.kwargs, argument)
                 if updates_memory(node):
                     args = tuple(clone_values(args))
-                values[node] = _function(node)(*args, **kwargs)
+                values[node] = changed(node, _function(node)(*args, **kwargs))
         return values[nodes[-1]]
 
 
@@ -221,6 +256,14 @@ def _jumps(node: fx.Node) -> bool:
     value = node.meta.get("val")
     whole = isinstance(value, torch.Tensor) and not _floats(value)
     return whole or operator_name(node.target) in STEPS
+
+
+def _rounds_on_the_way(nodes: Sequence[fx.Node]) -> bool:
+    """Return whether nodes compute values of a half type, and from them one of a wider type."""
+    made = [n.meta.get("val") for n in nodes]
+    dtypes = [value.dtype for value in made if isinstance(value, torch.Tensor)]
+    wide = bool(dtypes) and dtypes[-1] in NUMBERS and dtypes[-1] not in HALF
+    return wide and any(dtype in HALF for dtype in dtypes)
 
 
 def _floats(value: torch.Tensor) -> bool:

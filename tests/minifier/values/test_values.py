@@ -158,15 +158,16 @@ def test_the_roles_of_parameters_are_read_from_a_kernel() -> None:
     only_reads = CPP.format(store="tmp0.store(out_ptr0 + x0);")
     assert parameter_roles(only_reads) == ["r", "r", "w", ""]
     for alias, use, role in (
-        ("out_ptr1", "tmp0.store(out_ptr1 + x0);", "rw"),
-        ("out_ptr1", "out_ptr1[x0] = tmp0;", "rw"),
+        ("out_ptr1", "tmp0.store(out_ptr1 + x0);", "rwf"),
+        ("out_ptr1", "out_ptr1[x0] = tmp0;", "rwf"),
+        ("out_ptr1", "out_ptr1[x0] = tmp0; tmp1.store(in_out_ptr0 + x0);", "rw"),
         ("in_ptr3", "auto tmp1 = Vectorized<float>::loadu(in_ptr3 + x0, 16);", "r"),
         ("in_ptr3", "auto tmp1 = in_ptr3[x0];", "r"),
         ("in_ptr3", "auto tmp1 = static_cast<float>(in_ptr3[x0]);", "r"),
-        ("out_ptr1", "atomic_add(&out_ptr1[x0], tmp0);", "rw"),
+        ("out_ptr1", "atomic_add(&out_ptr1[x0], tmp0);", "rwf"),
         ("in_ptr3", "tmp0.store(in_out_ptr0 + x0);", "rw"),
     ):
-        store = f"auto {alias} = in_out_ptr0; {use}"
+        store = f"auto {alias} = in_out_ptr0;\n    {use}"
         assert parameter_roles(CPP.format(store=store))[0] == role
     triton = "def triton_poi_fused_0(in_ptr0, out_ptr0, xnumel, XBLOCK : tl.constexpr):\n    pass"
     assert parameter_roles(triton) == ["r", "w", "", ""]
