@@ -1,15 +1,16 @@
 """Judges whether a compiled program is slower than eager, or is compiled more often than needed.
 
 Both programs run alternately in the same process, and the best time of several runs counts, because
-other load can only make a run slower. Recompiles are checked first, with inputs of the same layout
-and with inputs whose symbolic dimensions have other sizes.
+other load can only make a run slower. Runs that waited for a CPU count only if all did. Recompiles
+are checked first, with inputs of the same layout and with inputs whose symbolic dimensions have
+other sizes.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -18,10 +19,13 @@ from tcdebug.minifier.cases.case import Case, clone_values, flatten
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.judging.kernels import finish_kernels
 from tcdebug.minifier.judging.replay import cotangents, run
+from tcdebug.minifier.repros.judge.cpu_waits import is_quiet, waited
 
 LEAST_ROUNDS, MOST_ROUNDS = 5, 200
 ENOUGH_SECONDS = 1.0
-"""No more rounds run after this time and LEAST_ROUNDS."""
+"""No more rounds run after this time and LEAST_ROUNDS, of which none waited for a CPU."""
+MOST_SECONDS = 10.0
+"""No more rounds run after this time and LEAST_ROUNDS, on a machine that is always busy."""
 OVERHEAD = 1e-4
 """Seconds of overhead in any call of a compiled program: guards, and a Python wrapper."""
 
@@ -30,14 +34,12 @@ Call = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Seconds:
-    """The best times of forward and of backward; 0 if there is no backward."""
+    """The times of forward and of backward; 0 if there is no backward."""
 
     forward: float
     backward: float
-
-    def best(self, other: Seconds) -> Seconds:
-        """Return the smaller time of each phase."""
-        return Seconds(min(self.forward, other.forward), min(self.backward, other.backward))
+    quiet: bool = field(default=True, compare=False)
+    """Whether no thread waited long for a CPU."""
 
 
 def judge_speed(
@@ -105,29 +107,44 @@ def slow(times: Sequence[Seconds], slower_than: float) -> Outcome:
 
 def best_seconds(calls: Sequence[Call], case: Case) -> list[Seconds]:
     """Return the best times of several programs, run alternately on fresh inputs."""
-    best = [_timed(call, case) for call in calls]
+    rounds: list[list[Seconds]] = []
     started = time.perf_counter()
-    for count in range(1, MOST_ROUNDS):
-        if count >= LEAST_ROUNDS and time.perf_counter() - started > ENOUGH_SECONDS:
+    while len(rounds) < MOST_ROUNDS:
+        taken = time.perf_counter() - started
+        counted = [_enough(runs, taken) for runs in zip(*rounds, strict=True)]
+        if counted and all(counted):
             break
-        best = [b.best(_timed(call, case)) for b, call in zip(best, calls, strict=True)]
-    return best
+        rounds.append([_timed(call, case) for call in calls])
+    return [best_of(runs) for runs in zip(*rounds, strict=True)]
+
+
+def _enough(runs: Sequence[Seconds], taken: float) -> bool:
+    """Return whether the runs of a program suffice after this time."""
+    counted = len(runs) if taken > MOST_SECONDS else sum(one.quiet for one in runs)
+    return counted >= LEAST_ROUNDS and taken > ENOUGH_SECONDS
+
+
+def best_of(runs: Sequence[Seconds]) -> Seconds:
+    """Return the smallest time of each phase, of the runs that did not wait for a CPU if any."""
+    counted = [one for one in runs if one.quiet] or runs
+    return Seconds(min(o.forward for o in counted), min(o.backward for o in counted))
 
 
 def _timed(call: Call, case: Case) -> Seconds:
     values = clone_values(case.values())
     finish_kernels()
-    started = time.perf_counter()
+    before, started = waited(), time.perf_counter()
     outputs = flatten(call(*values))
     finish_kernels()
     forward = time.perf_counter() - started
     wanted = [v for v in values if isinstance(v, torch.Tensor) and v.requires_grad]
     roots = [o for o in outputs if isinstance(o, torch.Tensor) and o.requires_grad]
     if not (wanted and roots and torch.is_grad_enabled()):
-        return Seconds(forward, 0.0)
+        return Seconds(forward, 0.0, is_quiet(forward, waited() - before))
     given = cotangents(roots)
     finish_kernels()
     started = time.perf_counter()
     torch.autograd.grad(roots, wanted, given, allow_unused=True)
     finish_kernels()
-    return Seconds(forward, time.perf_counter() - started)
+    backward = time.perf_counter() - started
+    return Seconds(forward, backward, is_quiet(forward + backward, waited() - before))

@@ -10,8 +10,11 @@ from typing import Any
 import torch
 
 from tcdebug.minifier.repros.judge.calls import cotangents, flatten, synchronize
+from tcdebug.minifier.repros.judge.cpu_waits import is_quiet, waited
 
 LEAST_SECONDS, LEAST_RUNS, MOST_RUNS = 1.0, 5, 200
+MOST_SECONDS = 10.0
+"""No more runs after this time, even if all of them waited for a CPU."""
 NOISE = 1e-4
 """The difference in seconds that is never slow."""
 
@@ -28,20 +31,14 @@ class Speed:
     def __call__(
         self, eager: Callable[..., Any], compiled: Callable[..., Any], inputs: Callable[[], Any]
     ) -> dict[str, Any]:
-        """Return the result of a comparison. The best time counts."""
+        """Return the result of a comparison."""
         try:
             with torch.compiler.set_stance("fail_on_recompile"):
                 compiled(*inputs())
                 compiled(*self._larger(inputs))
         except RuntimeError:
             return {"kind": "recompile", "phase": "forward"}
-        best, end = [(9e9, 9e9), (9e9, 9e9)], time.monotonic() + LEAST_SECONDS
-        for count in range(MOST_RUNS):
-            if count >= LEAST_RUNS and time.monotonic() > end:
-                break
-            for k, call in enumerate((eager, compiled)):
-                forward, backward = timed(call, inputs())
-                best[k] = (min(best[k][0], forward), min(best[k][1], backward))
+        best = best_times((eager, compiled), inputs)
         for phase, wanted, taken in zip(("forward", "backward"), *best, strict=True):
             if taken > self.slower_than * wanted + NOISE:
                 return {"kind": "slow", "phase": phase, "times": round(taken / wanted, 1)}
@@ -54,6 +51,26 @@ class Speed:
             longer = torch.cat([values[k].detach()] * 2, dim)
             values[k] = longer.requires_grad_(values[k].requires_grad)
         return values
+
+
+def best_times(
+    calls: Sequence[Callable[..., Any]], inputs: Callable[[], Any]
+) -> list[tuple[float, float]]:
+    """Return the best times of forward and backward. Runs that waited for a CPU count last."""
+    runs: list[list[tuple[bool, float, float]]] = [[] for _ in calls]
+    start = time.monotonic()
+    for count in range(MOST_RUNS):
+        taken = time.monotonic() - start
+        if count >= LEAST_RUNS and taken > LEAST_SECONDS:
+            quiet = min(sum(one[0] for one in some) for some in runs)
+            if quiet >= LEAST_RUNS or taken > MOST_SECONDS:
+                break
+        for some, call in zip(runs, calls, strict=True):
+            before = waited()
+            forward, backward = timed(call, inputs())
+            some.append((is_quiet(forward + backward, waited() - before), forward, backward))
+    counted = [[one for one in some if one[0]] or some for some in runs]
+    return [(min(f for _, f, _ in some), min(b for _, _, b in some)) for some in counted]
 
 
 def timed(call: Callable[..., Any], values: Sequence[Any]) -> tuple[float, float]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,9 +20,10 @@ from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.cases.outcome import Kind, Outcome
-from tcdebug.minifier.judging.perf import Seconds, resized, slow
+from tcdebug.minifier.judging.perf import Seconds, best_of, resized, slow
 from tcdebug.minifier.oracles.budget import Budget
 from tcdebug.minifier.processes.process import Limits
+from tcdebug.minifier.repros.judge.cpu_waits import is_quiet, waited
 from tcdebug.minifier.subjects.graph import GraphSubject, graph_oracle
 
 
@@ -99,6 +102,28 @@ def test_a_small_graph_may_take_as_long_as_its_call_overhead() -> None:
         Kind.SLOW, "forward", "forward | slow", "20 ms, 2.0 times eager's 10"
     )
     assert slow([Seconds(1e-2, 1e-2), Seconds(1e-2, 3e-2)], 1.2).signature == "backward | slow"
+
+
+def test_runs_that_waited_for_a_cpu_count_only_if_all_did() -> None:
+    waits = [Seconds(0.15, 0.5, quiet=False), Seconds(0.16, 0.4, quiet=False)]
+    assert best_of([*waits, Seconds(0.2, 0.7), Seconds(0.3, 0.6)]) == Seconds(0.2, 0.6)
+    assert best_of(waits) == Seconds(0.15, 0.4)
+
+
+def test_a_wait_of_any_thread_for_a_cpu_is_seen() -> None:
+    allowed = os.sched_getaffinity(0)
+    before, end = waited(), time.monotonic() + 5
+    os.sched_setaffinity(0, {min(allowed)})
+    try:
+        other = threading.Thread(target=sum, args=(range(30_000_000),))
+        other.start()
+        while waited() == before and time.monotonic() < end:
+            sum(range(10_000))
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert waited() > before
+    assert not is_quiet(1.0, 0.2)
+    assert is_quiet(1.0, 0.05)
 
 
 def test_a_dynamic_size_that_is_compiled_again_is_a_recompile(tmp_path: Path) -> None:
