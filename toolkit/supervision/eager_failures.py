@@ -33,6 +33,11 @@ NO_GRAPH = (
     "torch.compile captured no graph: check that the script calls torch.compile, and calls the "
     "result"
 )
+NOTHING_JUDGED = (
+    "--oracle {} judges graphs of torch.compile and of inductor, and there was none. "
+    "For a pipeline of your own, let the script fail by itself, such as by an assertion about the "
+    "time that it takes, and leave out --oracle"
+)
 
 
 @dataclass(frozen=True)

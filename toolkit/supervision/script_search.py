@@ -24,7 +24,13 @@ from tcdebug.minifier.investigation.whole_script import investigate_script, judg
 from tcdebug.minifier.oracles.budget import CONFIRMING, BudgetUsed
 from tcdebug.minifier.processes.job import PARTIAL, REPORT, SCRIPT_FAILED, SCRIPT_ON_DEVICES
 from tcdebug.reading.run_dir import find
-from tcdebug.supervision.eager_failures import NO_GRAPH, culprit_notes, eager_problem, input_notes
+from tcdebug.supervision.eager_failures import (
+    NO_GRAPH,
+    NOTHING_JUDGED,
+    culprit_notes,
+    eager_problem,
+    input_notes,
+)
 from tcdebug.supervision.graph_behind_script import lost_validation, slow_compile
 from tcdebug.supervision.ranks_alone import search_ranks
 from tcdebug.supervision.recorded_graphs import (
@@ -250,7 +256,9 @@ class ScriptSearch:
     def _whole_script(self, recorded: int, failed: ScriptFailure | None = None) -> Report:
         """Run the script compiled, and investigate how it fails; `failed` if its layer is known."""
         if self.run.job.wanted.graphs_only:
-            return Report("no_failure", run_dir=str(self.run.folder))
+            captured = not nothing_captured(self.run.folder)
+            notes = [] if captured else [NOTHING_JUDGED.format(self.run.job.wanted.oracle)]
+            return Report("no_failure", run_dir=str(self.run.folder), notes=notes)
         self.run.progress.say("running the whole script compiled")
         layer = failed.known_layer if failed else None
         # if no unit is named, the layer has to be confirmed
