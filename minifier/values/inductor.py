@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
@@ -21,10 +22,17 @@ from tcdebug.minifier.targets.inductor.attention import POST_GRAD
 from tcdebug.minifier.targets.inductor.settings import uncached
 from tcdebug.minifier.trace.compile_direction import compile_direction
 from tcdebug.minifier.values.observation import Observation
-from tcdebug.minifier.values.observed_graph import Access, ObservedGraph
+from tcdebug.minifier.values.observed_graph import Access, Kernels, ObservedGraph
 from tcdebug.minifier.values.program import ObservedProgram
 from tcdebug.minifier.values.reference import ReferenceGraph, updates_memory
-from tcdebug.minifier.values.wrapper_code import AFTER, BEFORE, RETURN, Statement, instrument
+from tcdebug.minifier.values.wrapper_code import (
+    AFTER,
+    BEFORE,
+    RETURN,
+    Effect,
+    Statement,
+    instrument,
+)
 
 MODULE = Patch(
     "torch._inductor.graph:GraphLowering",
@@ -37,6 +45,7 @@ CPP_PARAMETERS = re.compile(r'extern "C"[^(]*?\bkernel\((.*?)\)', re.DOTALL)
 TRITON_PARAMETERS = re.compile(r"^def \w+\((.*?)\):", re.MULTILINE | re.DOTALL)
 IN_OUT = re.compile(r"in_out_ptr\d+")
 ENTRY = "call"
+SEVERAL = 2
 
 
 @contextlib.contextmanager
@@ -97,14 +106,15 @@ def _observe(
     module = copy_module(lowering.module)
     plain = made.call
     statements = instrument(function)
+    kernels = _InductorKernels(_sources(tree), str(path))
     graph = ObservedGraph(
         observation,
         observation.next_graph(),
         compile_direction() or "inference",
         before,
         ReferenceGraph(module),
-        _nodes(lowering, module),
-        _InductorKernels(_sources(tree), str(path)),
+        written_at_once(_nodes(lowering, module), kernels, statements),
+        kernels,
         statements,
     )
     program = ObservedProgram(graph, plain)
@@ -150,6 +160,24 @@ def _nodes(lowering: Any, module: fx.GraphModule) -> dict[str, str]:
         if node is not None and not updates_memory(node):
             found[name] = node.name
     return found
+
+
+def written_at_once(
+    nodes: Mapping[str, str], kernels: Kernels, statements: Sequence[Statement]
+) -> dict[str, str]:
+    """Return the nodes of buffers without those that several steps write.
+
+    Inductor computes a scatter in two buffers of one node: it copies or fills the first, and then
+    updates its memory, which is the second. If a kernel does both, the first holds the node's
+    value. If two do, it holds it only after the second.
+    """
+    shared = {node for node, count in Counter(nodes.values()).items() if count > 1}
+    writers: Counter[str] = Counter()
+    for statement in statements:
+        if statement.effect is Effect.COMPUTES:
+            access = kernels.access(statement)
+            writers.update(statement.names if access is None else access.writes)
+    return {n: node for n, node in nodes.items() if node not in shared or writers[n] < SEVERAL}
 
 
 def _sources(tree: ast.Module) -> dict[str, str]:

@@ -13,7 +13,7 @@ from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.minifier.values.inductor import parameter_roles
+from tcdebug.minifier.values.inductor import parameter_roles, written_at_once
 from tcdebug.minifier.values.judgement import judged
 from tcdebug.minifier.values.observation import Observation
 from tcdebug.minifier.values.observed_graph import Access, ObservedGraph
@@ -126,3 +126,22 @@ def test_a_wide_value_may_differ_by_roundings_of_half_types_on_the_way(
     moved = computed.eager.clone()
     moved[0] *= 1 + units * torch.finfo(torch.bfloat16).eps
     assert (judged(moved, computed, "default", "") is None) is right
+
+
+def accesses(first: tuple[str, ...], second: tuple[str, ...]) -> dict[str, str]:
+    """Return the nodes that are known if two kernels write these variables."""
+
+    class Two(Kernels):
+        def access(self, statement: Statement) -> Access | None:
+            return Access((), first if "one" in statement.text else second)
+
+    body = ast.parse("def call(args):\n    one(buf0)\n    two(buf0)\n    return ()").body[0]
+    assert isinstance(body, ast.FunctionDef)
+    nodes = {"buf0": "scatter", "buf1": "scatter", "buf2": "relu"}
+    return written_at_once(nodes, Two(), instrument(body))
+
+
+def test_a_scatter_in_two_kernels_does_not_hold_its_value_after_the_first() -> None:
+    assert accesses(("buf0",), ("buf2",))["buf0"] == "scatter"
+    assert "buf0" not in accesses(("buf0",), ("buf0", "buf2"))
+    assert accesses(("buf2",), ("buf2",))["buf2"] == "relu"
