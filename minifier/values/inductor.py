@@ -6,7 +6,7 @@ import ast
 import contextlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
@@ -113,7 +113,7 @@ def _observe(
         compile_direction() or "inference",
         before,
         ReferenceGraph(module),
-        written_at_once(_nodes(lowering, module), kernels, statements),
+        written_at_once(_nodes(lowering, module), lowering.mutated_buffers, kernels, statements),
         kernels,
         statements,
     )
@@ -163,21 +163,23 @@ def _nodes(lowering: Any, module: fx.GraphModule) -> dict[str, str]:
 
 
 def written_at_once(
-    nodes: Mapping[str, str], kernels: Kernels, statements: Sequence[Statement]
+    nodes: Mapping[str, str],
+    updated: Collection[str],
+    kernels: Kernels,
+    statements: Sequence[Statement],
 ) -> dict[str, str]:
-    """Return the nodes of buffers without those that several steps write.
+    """Return the nodes of buffers without those of updated buffers that several steps write.
 
-    Inductor computes a scatter in two buffers of one node: it copies or fills the first, and then
-    updates its memory, which is the second. If a kernel does both, the first holds the node's
-    value. If two do, it holds it only after the second.
+    Inductor computes a scatter in two buffers: it copies or fills the first, which it takes for the
+    value of the node, and then updates its memory. If one kernel does both, the first holds the
+    node's value. If two do, it holds it only after the second.
     """
-    shared = {node for node, count in Counter(nodes.values()).items() if count > 1}
     writers: Counter[str] = Counter()
     for statement in statements:
         if statement.effect is Effect.COMPUTES:
             access = kernels.access(statement)
             writers.update(statement.names if access is None else access.writes)
-    return {n: node for n, node in nodes.items() if node not in shared or writers[n] < SEVERAL}
+    return {n: node for n, node in nodes.items() if n not in updated or writers[n] < SEVERAL}
 
 
 def _sources(tree: ast.Module) -> dict[str, str]:

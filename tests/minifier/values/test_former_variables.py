@@ -137,8 +137,8 @@ def accesses(first: tuple[str, ...], second: tuple[str, ...]) -> dict[str, str]:
 
     body = ast.parse("def call(args):\n    one(buf0)\n    two(buf0)\n    return ()").body[0]
     assert isinstance(body, ast.FunctionDef)
-    nodes = {"buf0": "scatter", "buf1": "scatter", "buf2": "relu"}
-    return written_at_once(nodes, Two(), instrument(body))
+    nodes = {"buf0": "scatter", "buf2": "relu"}
+    return written_at_once(nodes, {"buf0"}, Two(), instrument(body))
 
 
 def test_a_scatter_in_two_kernels_does_not_hold_its_value_after_the_first() -> None:
