@@ -18,7 +18,7 @@ from tcdebug.minifier.values.judgement import judged
 from tcdebug.minifier.values.observation import Observation
 from tcdebug.minifier.values.observed_graph import Access, ObservedGraph
 from tcdebug.minifier.values.program import ObservedProgram
-from tcdebug.minifier.values.reference import ReferenceGraph
+from tcdebug.minifier.values.reference import ReferenceGraph, Unjudged
 from tcdebug.minifier.values.wrapper_code import AFTER, BEFORE, RETURN, Statement, instrument
 
 WRAPPER = """
@@ -145,3 +145,23 @@ def test_a_scatter_in_two_kernels_does_not_hold_its_value_after_the_first() -> N
     assert accesses(("buf0",), ("buf2",))["buf0"] == "scatter"
     assert "buf0" not in accesses(("buf0",), ("buf0", "buf2"))
     assert accesses(("buf2",), ("buf2",))["buf2"] == "relu"
+
+
+def shared_maximum(x: Tensor, maximum: Tensor) -> Tensor:
+    equal = (x * 3).to(torch.bfloat16) == maximum
+    return x / equal.sum()
+
+
+def test_a_division_by_the_number_of_equal_values_is_not_judged_where_rounding_decides() -> None:
+    x = torch.linspace(0.1, 1, 64)
+    maximum = torch.tensor(3.0, dtype=torch.bfloat16)
+    module = make_fx(shared_maximum, tracing_mode="fake")(x, maximum)
+    known = {"x_1": x, "maximum_1": maximum - 2**-6}
+    computed = ReferenceGraph(module).compute("div", known)
+    assert computed.jumps
+    with pytest.raises(Unjudged, match="rounded values"):
+        judged(x, computed, "default", "")
+    wrong = torch.full_like(x, torch.nan)
+    finite = ReferenceGraph(module).compute("div", {**known, "maximum_1": maximum})
+    assert judged(wrong, finite, "default", "") is not None
+    assert judged(x, finite, "default", "") is None
