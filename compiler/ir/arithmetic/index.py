@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
-from math import gcd
+from math import prod
 from typing import ClassVar, Union
 
 from tcdebug.compiler.ir.arithmetic.bounds import bounds, never_negative
@@ -29,6 +29,7 @@ from tcdebug.compiler.ir.arithmetic.polynomial import (
     Polynomial,
     Sum,
     add,
+    digits,
     long_division,
     multiply,
     scale_down,
@@ -324,10 +325,7 @@ def to_index(value: IndexLike) -> Index:
 
 def product(values: Iterable[Index]) -> Index:
     """Return the product of indices; 1 if there are none."""
-    result = ONE
-    for value in values:
-        result = result * value
-    return result
+    return prod(values, start=ONE)
 
 
 def is_nonnegative(value: Index) -> bool:
@@ -374,27 +372,12 @@ def divide(numerator: Index, denominator: Index) -> tuple[Index, Index]:
         small, smaller = (collected(scale_down(i.terms, shared)) for i in (rest, denominator))
         inner, left = divide(small, smaller)
         return quotient + inner, left * shared
-    if (digits := _digits(rest, denominator)) is not None:
-        unit, high, low = digits
-        inner, left = divide(high, denominator // unit)
-        return quotient + inner, left * unit + low
-    return quotient + _quotient_atom(rest, denominator), _remainder_atom(rest, denominator)
-
-
-def _digits(numerator: Index, denominator: Index) -> tuple[int, Index, Index] | None:
-    """Return `unit`, `high` and `low`: the numerator is unit * high + low, and 0 <= low < unit.
-
-    The unit divides the denominator, so the quotient is that of `high`. None if there is none.
-    """
-    if denominator.constant is None:
-        return None
-    units = {gcd(c, denominator.constant) for c in numerator.terms.values()}
-    for unit in sorted(units - {1}, reverse=True):
-        high = {m: c for m, c in numerator.terms.items() if c % unit == 0}
-        low = collected(add(numerator.terms, high, -1))
-        if within(low, to_index(unit)):
-            return unit, collected(scale_down(high, unit)), low
-    return None
+    for unit, high, low in digits(rest.terms, denominator.constant or 0):
+        if within(collected(low), to_index(unit)):  # so it has no effect on the quotient
+            inner, left = divide(collected(high), denominator // unit)
+            return quotient + inner, left * unit + collected(low)
+    remainder = Remainder(rest, denominator)
+    return quotient + _quotient_atom(rest, denominator), collected({(remainder,): 1})
 
 
 def _quotient_atom(numerator: Index, denominator: Index) -> Index:
@@ -402,10 +385,6 @@ def _quotient_atom(numerator: Index, denominator: Index) -> Index:
     if isinstance(inner, Quotient):  # (x // a) // b
         return inner.numerator // (inner.denominator * denominator)
     return to_index(Quotient(numerator, denominator))
-
-
-def _remainder_atom(numerator: Index, denominator: Index) -> Index:
-    return collected({(Remainder(numerator, denominator),): 1})
 
 
 def collected(terms: Terms) -> Index:

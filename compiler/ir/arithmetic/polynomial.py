@@ -164,6 +164,19 @@ def _divide_by_term(
     return quotient, rest
 
 
+def digits(
+    terms: Polynomial[F], denominator: int
+) -> Iterator[tuple[int, dict[Monomial[F], int], Polynomial[F]]]:
+    """Yield the ways to write terms as `unit * high + low`, for divisors of the denominator.
+
+    The largest unit comes first, and `low` has the terms that the unit does not divide.
+    """
+    units = {gcd(c, denominator) for c in terms.values()}
+    for unit in sorted(units - {1}, reverse=True) if denominator else ():
+        high = {m: c for m, c in terms.items() if c % unit == 0}
+        yield unit, scale_down(high, unit), add(terms, high, -1)
+
+
 def shared_factor(*polynomials: Polynomial[F]) -> int:
     """Return the greatest integer that divides every coefficient."""
     return gcd(*(c for terms in polynomials for c in terms.values()))

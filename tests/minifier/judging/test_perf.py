@@ -109,6 +109,7 @@ def test_runs_that_waited_for_a_cpu_count_only_if_all_did() -> None:
     assert best_of(waits) == Seconds(0.15, 0.4)
 
 
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel does not tell")
 def test_a_wait_of_any_thread_for_a_cpu_is_seen() -> None:
     allowed = os.sched_getaffinity(0)
     before, end = waited(), time.monotonic() + 5
