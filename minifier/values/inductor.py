@@ -45,7 +45,6 @@ CPP_PARAMETERS = re.compile(r'extern "C"[^(]*?\bkernel\((.*?)\)', re.DOTALL)
 TRITON_PARAMETERS = re.compile(r"^def \w+\((.*?)\):", re.MULTILINE | re.DOTALL)
 IN_OUT = re.compile(r"in_out_ptr\d+")
 ENTRY = "call"
-SEVERAL = 2
 
 
 @contextlib.contextmanager
@@ -179,7 +178,7 @@ def written_at_once(
         if statement.effect is Effect.COMPUTES:
             access = kernels.access(statement)
             writers.update(statement.names if access is None else access.writes)
-    return {n: node for n, node in nodes.items() if n not in updated or writers[n] < SEVERAL}
+    return {n: node for n, node in nodes.items() if n not in updated or writers[n] <= 1}
 
 
 def _sources(tree: ast.Module) -> dict[str, str]:
