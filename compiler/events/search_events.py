@@ -239,7 +239,8 @@ class FuzzCase(Event):
     """A generated program was judged: passed, failed, known, discarded or invalid.
 
     `message` says why it did not pass. `ops` are the operators it was drawn from, `fused` the
-    pairs that the compiler put into one kernel.
+    pairs that the compiler put into one kernel. `script` is the source of a program that failed,
+    before it is shrunk.
     """
 
     kind: ClassVar[str] = "fuzz.case"
@@ -252,6 +253,7 @@ class FuzzCase(Event):
     fused: list[str]
     dynamic: bool
     seconds: float
+    script: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from tcdebug.fuzz.oracles import judge
 from tcdebug.fuzz.python.oracle import judge_python
 from tcdebug.fuzz.python.standalone import FAILS, confirmed
 from tcdebug.fuzz.runner import NothingCompiles, Notify, ProgramRunner
-from tcdebug.fuzz.verdict import ProgramVerdict
+from tcdebug.fuzz.verdict import ProgramVerdict, Status
 from tcdebug.minifier.judging.replay import SEED
 from tcdebug.minifier.processes.job import check_compiler
 from tcdebug.minifier.processes.sleeping import Sleeping
@@ -216,12 +216,24 @@ class Worker:
         return f"{found}; its last programs are {' and '.join(paths)}"
 
     def _tell(self, program: AnyProgram, verdict: ProgramVerdict) -> None:
+        failed = verdict.status is Status.FAILED  # it is kept, as shrinking may be interrupted
         self.log.emit(
             FuzzCase(
                 verdict.status.value, verdict.signature, verdict.message, list(program.ops),
                 sorted(program.pairs), list(verdict.fused), verdict.second, verdict.seconds,
+                self._script(program) if failed else "",
             )
         )  # fmt: skip
+
+    def _script(self, program: AnyProgram) -> str:
+        """Return a program as a script that fails as long as its failure exists."""
+        call: dict[str, object] = {"backend": self.job.backend}
+        options = dict(program.options)
+        if isinstance(program, Program) and self.job.backend == EMBEDDED and program.off:
+            options["off"] = list(program.off)
+        if options:
+            call["options"] = options
+        return script_of(program, call, SEED)
 
     def _keep(self, found: Found) -> bool:
         """Create the folder of a finding, then minify and bisect it.
@@ -238,13 +250,7 @@ class Worker:
         if not self.findings.add(finding):
             return False
         folder = self.findings.path(finding)
-        call: dict[str, object] = {"backend": self.job.backend}
-        options = dict(program.options)
-        if isinstance(program, Program) and self.job.backend == EMBEDDED and program.off:
-            options["off"] = list(program.off)
-        if options:
-            call["options"] = options
-        (folder / PROGRAM).write_text(script_of(program, call, SEED))
+        (folder / PROGRAM).write_text(self._script(program))
         finding = self._followed(finding, folder)
         self.findings.write(finding)
         ops = list(finding.ops)

@@ -63,6 +63,9 @@ def test_an_exception_is_found_with_a_small_program_and_goes_through_all_states(
     setup = planted('raise ValueError("planted")')
     (slug,) = hunted(tcdebug, setup)["new"]
     kept = finding(tmp_path, slug)
+    cases = tcdebug("logs", "query", "--event", "fuzz.case", "--json").stdout.splitlines()
+    scripts = {json.loads(case)["data"]["script"] for case in cases} - {""}
+    assert all("class Graph" in text for text in scripts) and len(scripts) == 1, "before shrinking"
     assert kept["ops"] == ["add"]
     assert kept["kind"] == "exception"
     assert kept["program"]["steps"][0]["text"] == "torch.add(a0, a0)"
