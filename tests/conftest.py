@@ -40,13 +40,9 @@ def import_torch_with_waiting_threads() -> None:
     two cores.
     """
     assert "torch" not in sys.modules, "OpenMP reads its settings when torch is imported"
-    given = os.environ.get("OMP_WAIT_POLICY")
-    os.environ["OMP_WAIT_POLICY"] = "passive"
-    import torch  # noqa: F401, PLC0415 # after the setting
-
-    del os.environ["OMP_WAIT_POLICY"]
-    if given is not None:
-        os.environ["OMP_WAIT_POLICY"] = given
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_WAIT_POLICY", "passive")
+        import torch  # noqa: F401, PLC0415 # after the setting
 
 
 def pytest_configure(config: pytest.Config) -> None:

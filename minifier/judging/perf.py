@@ -8,17 +8,16 @@ other sizes.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from tcdebug.minifier.cases.case import Case, clone_values, flatten
 from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.judging.cpu_waits import is_quiet, waited
 from tcdebug.minifier.judging.kernels import finish_kernels
 from tcdebug.minifier.judging.replay import cotangents, run
 
@@ -29,9 +28,6 @@ MOST_SECONDS = 10.0
 """No more rounds run after this time and LEAST_ROUNDS, on a machine that is always busy."""
 OVERHEAD = 1e-4
 """Seconds of overhead in any call of a compiled program: guards, and a Python wrapper."""
-
-QUIET = 0.1
-"""A run may have waited for CPUs for this part of its time, all threads together."""
 
 Call = Callable[..., Any]
 
@@ -132,29 +128,6 @@ def best_of(runs: Sequence[Seconds]) -> Seconds:
     """Return the smallest time of each phase, of the runs that did not wait for a CPU if any."""
     counted = [one for one in runs if one.quiet] or runs
     return Seconds(min(o.forward for o in counted), min(o.backward for o in counted))
-
-
-def waited() -> float:
-    """Return the seconds that the threads of this process have waited for a CPU.
-
-    It is 0 where the system does not tell.
-    """
-    total = 0
-    try:
-        for thread in os.listdir("/proc/self/task"):
-            total += int(Path(f"/proc/self/task/{thread}/schedstat").read_text().split()[1])
-    except (OSError, IndexError):
-        return 0.0
-    return total / 1e9
-
-
-def is_quiet(seconds: float, waited_for: float) -> bool:
-    """Return whether a run of these seconds was disturbed little by waits of all its threads.
-
-    If one thread waits for a CPU while others wait for that thread, a call takes a hundred times as
-    long. On a busy machine this can last for seconds, so even the best of many runs is such a run.
-    """
-    return waited_for <= QUIET * seconds
 
 
 def _timed(call: Call, case: Case) -> Seconds:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from tcdebug.cli.options import USAGE
+from tcdebug.cli.termination import INTERRUPTED
 from tcdebug.compiler.events import run_folder
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.run_events import RunEnd, RunStart
@@ -31,7 +32,7 @@ from tcdebug.reading.run_dir import NoRun, Run, find, runs
 from tcdebug.strategies.devices import CPU
 from tcdebug.strategies.kinds import ProgramKind
 
-FAILS, FAULT, INTERRUPTED = 1, 3, 130
+FAILS, FAULT = 1, 3
 LOCAL = "local"
 NEEDED = (("hypothesis", "Hypothesis", "fuzz"), ("ray", "Ray", "ray"))
 """Module, name and extra of each requirement. The second is for the engine of that name."""

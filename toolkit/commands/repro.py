@@ -10,7 +10,7 @@ import msgspec
 
 from tcdebug.cli.options import USAGE
 from tcdebug.cli.script_argument import script_hint
-from tcdebug.commands.run import INTERRUPTED
+from tcdebug.cli.termination import INTERRUPTED
 from tcdebug.compiler.events.search_events import ReproVerify
 from tcdebug.display.console import error, note, write
 from tcdebug.display.report import show_written

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from tcdebug.cli.options import USAGE
+from tcdebug.cli.termination import INTERRUPTED
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.display.console import error, note, write
 from tcdebug.display.findings.guards import show_missing_guards
@@ -42,7 +43,6 @@ OF_ANOTHER_RUN = (
     f"one that loads it in one process, with {IN_ONE_PROCESS}"
 )
 CHECK_FAILED = 1
-INTERRUPTED = 130
 
 
 def run(

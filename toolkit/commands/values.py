@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from tcdebug.cli.termination import INTERRUPTED
 from tcdebug.commands.run import without_graphs
 from tcdebug.display.console import error, write
 from tcdebug.display.findings.values import show_values
@@ -26,7 +27,7 @@ from tcdebug.supervision.refusal import refused
 from tcdebug.supervision.supervisor import begin
 
 SCRIPT_LOG = "script.log"
-FOUND, UNEXPLAINED, INTERNAL, NOTHING, INTERRUPTED = 0, 1, 3, 4, 130
+FOUND, UNEXPLAINED, INTERNAL, NOTHING = 0, 1, 3, 4
 
 
 def run(

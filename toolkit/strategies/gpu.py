@@ -53,6 +53,8 @@ def _outer(scope: Scope) -> str:
 
 MATRIX = Want("fhi", 2, nonempty=True)
 
+BOUNDED = "torch.nan_to_num({x}).clamp(-200, 200)"
+
 GPU = (
     Row("matmul_half", _matmul),
     Row("linear_half", _linear),
@@ -62,13 +64,12 @@ GPU = (
     Row("sums_of_both", of_one("{x}.sum(-1, keepdim=True) + {x}.sum(-2, keepdim=True)", MATRIX)),
     Row("sum_in_float32", over_dims("sum", Want(HALF), "dtype=torch.float32")),
     Row("rms_norm", of_one(  # eager: a row with an infinity is NaN in float32 only
-        functional + ".rms_norm(torch.nan_to_num({x}).clamp(-200, 200), {x}.shape[-1:])",
+        f"{functional}.rms_norm({BOUNDED}, {{x}}.shape[-1:])",
         Want("fh", 1, nonempty=True))),
     Row("centred", of_one("{x} - {x}.mean(-1, keepdim=True)", Want("fh", 1, nonempty=True))),
     Row("bins", _bins),
     Row("outer", _outer),
     Row("float8", of_one(
-        "torch.nan_to_num({x}).clamp(-200, 200).to(torch.float8_e4m3fn).to({x}.dtype)",
-        Want("fh"))),
+        f"{BOUNDED}.to(torch.float8_e4m3fn).to({{x}}.dtype)", Want("fh"))),
     Row("interleaved", of_one("torch.stack(({x}, {x} + 1), -1).flatten(-2)", Want("fhi", 1))),
 )  # fmt: skip

@@ -372,10 +372,10 @@ def divide(numerator: Index, denominator: Index) -> tuple[Index, Index]:
         small, smaller = (collected(scale_down(i.terms, shared)) for i in (rest, denominator))
         inner, left = divide(small, smaller)
         return quotient + inner, left * shared
-    for unit, high, low in digits(rest.terms, denominator.constant or 0):
-        if within(collected(low), to_index(unit)):  # so it has no effect on the quotient
+    for unit, high, others in digits(rest.terms, denominator.constant or 0):
+        if within(low := collected(others), to_index(unit)):  # it does not change the quotient
             inner, left = divide(collected(high), denominator // unit)
-            return quotient + inner, left * unit + collected(low)
+            return quotient + inner, left * unit + low
     remainder = Remainder(rest, denominator)
     return quotient + _quotient_atom(rest, denominator), collected({(remainder,): 1})
 

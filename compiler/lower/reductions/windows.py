@@ -55,8 +55,7 @@ class DimensionWindows:
         """Return the conditions under which that window exists and contains the position."""
         window = self.window_at(place, back)
         conditions = [] if is_nonnegative(window) else [at_least(window, ZERO)]
-        last = window.bounds[1]
-        if last is None or not is_less(last, self.windows):
+        if not is_less(window, self.windows):
             conditions.append(below(window, self.windows))
         if self.kernel < (back + 1) * self.stride:
             step = (place + self.padding) % self.stride + back * self.stride

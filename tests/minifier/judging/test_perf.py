@@ -20,7 +20,8 @@ from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.cases.outcome import Kind, Outcome
-from tcdebug.minifier.judging.perf import Seconds, best_of, is_quiet, resized, slow, waited
+from tcdebug.minifier.judging.cpu_waits import is_quiet, waited
+from tcdebug.minifier.judging.perf import Seconds, best_of, resized, slow
 from tcdebug.minifier.oracles.budget import Budget
 from tcdebug.minifier.processes.process import Limits
 from tcdebug.minifier.subjects.graph import GraphSubject, graph_oracle

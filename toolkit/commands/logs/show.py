@@ -75,22 +75,19 @@ def _remarks(found: Run, records: list[Record], *, as_json: bool) -> int:
 
 
 def _follow(found: Run, wanted: Callable[[Record], bool], *, as_json: bool) -> int:
-    """Show events as they are written, until Ctrl-C or the end of the run."""
+    """Show events as they are written, until the end of the run. Ctrl-C ends the command."""
     tail, console = Tail(found.path), results()
-    try:
-        while True:
-            for record in tail.new():
-                if not wanted(record):
-                    continue
-                if as_json:
-                    write_json_lines([record])
-                else:
-                    console.print(event_line(record))
-                if record.get("event") == "run.end":
-                    return 0
-            time.sleep(0.2)
-    except KeyboardInterrupt:
-        return 130
+    while True:
+        for record in tail.new():
+            if not wanted(record):
+                continue
+            if as_json:
+                write_json_lines([record])
+            else:
+                console.print(event_line(record))
+            if record.get("event") == "run.end":
+                return 0
+        time.sleep(0.2)
 
 
 def _diff(found: Run, unit: str, graph: str | None) -> int:
