@@ -1,13 +1,15 @@
-"""Finds the unit of AOTAutograd at fault, if AOTAutograd is the layer at fault.
+"""Finds the unit of AOTAutograd, or the fake kernel, at fault if no unit of a backend is.
 
-The search replaces everything after AOTAutograd by torch's backend `aot_eager`. All decisions are
-then AOTAutograd's, and a run takes only as long as a trace. Finally, the backend that failed runs
-with the units found switched off. If it fails in the same way, its own units are searched too, and
-it must pass without all of them.
+If AOTAutograd is the layer at fault, its units are searched. Torch's backend `aot_eager` replaces
+everything after AOTAutograd, so all decisions are AOTAutograd's, and a run takes only as long as a
+trace. Finally, the backend that failed runs with the units found switched off. If it fails in the
+same way, its own units are searched too, and it must pass without all of them.
 
 If it fails with all units off, autograd records the operators of forward in place of AOTAutograd's
 backward. A pass says that the fault is in what AOTAutograd makes for gradients. For a wrong value
 the first stage whose values differ says more.
+
+If no unit is named, what the layer was told may be wrong: see `fake_kernels`.
 """
 
 from __future__ import annotations
@@ -19,9 +21,20 @@ from tcdebug.compiler.gate.gate import Decision
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.bisect import Fault, Verdict
 from tcdebug.minifier.bisection.certainty import CONFIRMING_RUNS, Repeatable
-from tcdebug.minifier.cases.layer_names import AUTOGRAD_BACKWARD, DECOMPOSITIONS
+from tcdebug.minifier.bisection.fake_kernels import described, find_fake_kernels
+from tcdebug.minifier.cases.layer_names import (
+    AUTOGRAD,
+    AUTOGRAD_BACKWARD,
+    BACKEND,
+    DECOMPOSITIONS,
+)
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.search.repeats import passes_needed
+
+TRUSTS_TRACES = (AUTOGRAD, DECOMPOSITIONS, BACKEND)
+"""The layers that take sizes, strides and dtypes from a trace with fake tensors."""
+
+Bisected = Callable[[Outcome, Toggles], Verdict]
 
 ALONE = "AOTAutograd alone"
 """The purpose of a run with AOTAutograd and nothing after it."""
@@ -40,18 +53,33 @@ class AutogradFinding:
     notes: tuple[str, ...] = ()
 
 
-def find_autograd_units(
+def find_units_of_layer(
+    layer: str,
     asked: Repeatable,
     base: Toggles,
     failure: Outcome,
-    bisected: Callable[[Outcome, Toggles], Verdict],
+    bisected: Bisected,
     confidence: float,
 ) -> AutogradFinding:
-    """Bisect the decisions of AOTAutograd, given that it is the layer at fault.
+    """Find the units of AOTAutograd, or the fake kernels, at fault in one of `TRUSTS_TRACES`.
 
     `failure` is how the candidate fails under `base`. `bisected` bisects a failure under toggles.
     Raises BudgetUsed.
     """
+    found = AutogradFinding()
+    if layer == AUTOGRAD:
+        asked.require_passes(1)  # the search itself decides what to repeat
+        found = _find_autograd_units(asked, base, failure, bisected, confidence)
+    if found.faults:
+        return found
+    wrong = find_fake_kernels(asked, base, failure)
+    return AutogradFinding(wrong, (*found.notes, *map(described, wrong)))
+
+
+def _find_autograd_units(
+    asked: Repeatable, base: Toggles, failure: Outcome, bisected: Bisected, confidence: float
+) -> AutogradFinding:
+    """Bisect the decisions of AOTAutograd, given that it is the layer at fault."""
     toggles = base.without(off=[DECOMPOSITIONS])
     alone = asked.ask(toggles, ALONE)
     if not alone.failed or not alone.decisions:

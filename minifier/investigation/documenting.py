@@ -8,16 +8,12 @@ from pathlib import Path
 from typing import Generic
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.minifier.cases.layer_names import AUTOGRAD, BACKEND, SCRIPT
+from tcdebug.minifier.cases.layer_names import AUTOGRAD, SCRIPT
 from tcdebug.minifier.cases.outcome import Kind
 from tcdebug.minifier.investigation.branch import Branch
 from tcdebug.minifier.investigation.findings import FailureFindings
 from tcdebug.minifier.investigation.reproduction import Reproduction
-from tcdebug.minifier.investigation.stages import (
-    find_autograd_stage,
-    find_stage,
-    wrong_fake_kernels,
-)
+from tcdebug.minifier.investigation.stages import find_autograd_stage, find_stage
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.oracles.question import CandidateType
@@ -76,16 +72,15 @@ class Documenting(Generic[CandidateType]):
             return False
         if branch.failure.compiles_slowly:
             return False  # it would compile even longer while the texts are written
-        layer = self.findings.layer.switch
-        wrong_in_autograd = layer == AUTOGRAD and branch.failure.kind is Kind.WRONG
-        return not branch.is_layer or wrong_in_autograd or layer == BACKEND
+        in_autograd = self.findings.layer.switch == AUTOGRAD
+        return not branch.is_layer or (in_autograd and branch.failure.kind is Kind.WRONG)
 
     def _stages(self, branch: Branch[CandidateType], number: int) -> None:
         """Find where in the pipeline the fault appears, with only the units on that it needs."""
         fails = branch.base.allowing(branch.only) if branch.only else branch.base
         folder = self._folder / "stages" / str(number)
         if branch.is_layer:
-            self._inside_layer(branch, folder)
+            self._inside_autograd(branch, folder)
             return
         branch.stages = find_stage(self.oracle, branch.best, fails, branch.off, folder)
         if branch.stages is None:
@@ -93,12 +88,8 @@ class Documenting(Generic[CandidateType]):
                 "the stages were not compared: with the culprit off it did not pass"
             )
 
-    def _inside_layer(self, branch: Branch[CandidateType], folder: Path) -> None:
-        """Find the stage of AOTAutograd at fault, or a fake kernel that misleads the backend."""
-        if self.findings.layer.switch == BACKEND:
-            wrong = wrong_fake_kernels(self.oracle, branch.best, branch.base, folder)
-            self.findings.notes += [wrong] * bool(wrong)
-            return
+    def _inside_autograd(self, branch: Branch[CandidateType], folder: Path) -> None:
+        """Find the stage of AOTAutograd at fault."""
         found = find_autograd_stage(self.oracle, branch.best, branch.base, folder)
         if found is not None:
             branch.stages, what = found

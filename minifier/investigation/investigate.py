@@ -12,7 +12,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import Fallback
 from tcdebug.compiler.gate.gate import Decision
 from tcdebug.compiler.gate.toggles import ALL, Toggles
-from tcdebug.minifier.bisection.autograd_units import find_autograd_units
+from tcdebug.minifier.bisection.autograd_units import TRUSTS_TRACES, find_units_of_layer
 from tcdebug.minifier.bisection.bisect import (
     MOST_FAULTS,
     Ask,
@@ -22,7 +22,6 @@ from tcdebug.minifier.bisection.bisect import (
 )
 from tcdebug.minifier.bisection.certainty import CertainVerdict
 from tcdebug.minifier.bisection.enabled import fewest_enabled
-from tcdebug.minifier.cases.layer_names import AUTOGRAD
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.branch import Branch, Minimising, leaving_half
 from tcdebug.minifier.investigation.documenting import Documenting
@@ -260,28 +259,27 @@ class Investigation(Generic[CandidateType]):
             branch.is_layer = True
         place = len(self.findings.notes)
         try:
-            if self.findings.layer.switch == AUTOGRAD:
-                self._find_autograd_units(branch, oracle, failure)
+            if self.findings.layer.switch in TRUSTS_TRACES:
+                self._find_units_of_layer(branch, oracle, failure)
         finally:  # units of AOTAutograd may settle a doubt that the notes mention
             self.findings.notes[place:place] = self.findings.layer.notes
 
-    def _find_autograd_units(
+    def _find_units_of_layer(
         self,
         branch: Branch[CandidateType],
         oracle: CandidateOracle[CandidateType],
         failure: Outcome,
     ) -> None:
-        """Replace the layer by the units of AOTAutograd at fault."""
+        """Replace the layer by the units of AOTAutograd, or the fake kernels, at fault."""
 
         def bisected(failure: Outcome, toggles: Toggles) -> Verdict:
             self.oracle.failure = failure
             return self._certain_verdict(oracle, failure, toggles).verdict
 
-        searched_for = self.oracle.failure
-        oracle.require_passes(1)  # the search itself decides what to repeat
+        searched_for, layer = self.oracle.failure, self.findings.layer.switch
         try:
-            found = find_autograd_units(
-                oracle, branch.base, failure, bisected, self.wanted_confidence
+            found = find_units_of_layer(
+                layer, oracle, branch.base, failure, bisected, self.wanted_confidence
             )
         finally:
             self.oracle.failure = searched_for

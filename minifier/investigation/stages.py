@@ -20,7 +20,7 @@ from tcdebug.compiler.events import run_folder
 from tcdebug.compiler.events.log import decoded
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.autograd_stage import STAGE, StageFound
-from tcdebug.minifier.cases.layer_names import BACKEND, DECOMPOSITIONS
+from tcdebug.minifier.cases.layer_names import DECOMPOSITIONS
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.report import StageDiff
 from tcdebug.minifier.oracles.oracle import Oracle
@@ -81,20 +81,6 @@ def find_autograd_stage(
         return None
     found = msgspec.json.decode(path.read_bytes(), type=StageFound)
     return StageDiff(found.stage, found.last_equal, lines=list(found.lines)), found.what
-
-
-def wrong_fake_kernels(
-    oracle: Oracle[CandidateType], candidate: CandidateType, base: Toggles, folder: Path
-) -> str:
-    """Return what is wrong with fake kernels of a candidate's operators; empty if nothing is.
-
-    Raises BudgetUsed.
-    """
-    toggles = base.without(off=[BACKEND])
-    kept = _new_run_folder(folder)
-    question = Question(candidate, toggles, "the fake kernels of its operators", kept)
-    outcome = oracle.keep_stages(question)
-    return outcome.message if outcome.kind is Kind.WRONG else ""
 
 
 def _new_run_folder(folder: Path) -> Path:

@@ -17,7 +17,6 @@ from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.autograd_stage import STAGE
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.criteria import VALIDATION, Criteria
-from tcdebug.minifier.cases.layer_names import BACKEND, STAND_INS
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.surroundings import file_version
 from tcdebug.minifier.judging.autograd_stages import find_autograd_stage
@@ -28,7 +27,7 @@ from tcdebug.minifier.judging.perf import judge_speed
 from tcdebug.minifier.judging.replay import judge
 from tcdebug.minifier.judging.validation import judge_validation
 from tcdebug.minifier.repros.candidate import Candidates
-from tcdebug.minifier.targets.ladder import only_autograd, rung
+from tcdebug.minifier.targets.ladder import only_autograd
 
 Notify = Callable[[str], None]
 
@@ -55,13 +54,10 @@ def keeper_of(
     """Return a judge that keeps the texts of the stages in `kept` and compares nothing.
 
     With the oracle `validation`, a case may raise in eager, and passes if it raises compiled too.
-    If AOTAutograd is the last layer that is on, it compares the values of its stages instead. If
-    only the backend is off, it compares the fake kernels that a backend trusts with the results.
+    If AOTAutograd is the last layer that is on, it compares the values of its stages instead.
     """
     if only_autograd(toggles):
         return AutogradStages(folder / "candidate.py", kept)
-    if rung(toggles) == STAND_INS[BACKEND]:
-        return FakeKernels(folder / "candidate.py")
     keeping = replace(candidates, target=candidates.target.keeping(kept))
     criteria = Criteria(oracle if oracle == VALIDATION else "crash")
     return Replay(criteria, keeping, folder / "candidate.py")
@@ -125,31 +121,6 @@ class AutogradStages:
             return Outcome(Kind.OK)
         (self.kept / STAGE).write_bytes(msgspec.json.encode(found))
         return Outcome(Kind.WRONG, "forward", f"forward | {found.stage}", found.what)
-
-
-@dataclass(frozen=True)
-class FakeKernels:
-    """Finds operators of torch whose fake kernels do not describe their results."""
-
-    path: Path
-    """The file name of the case's code in tracebacks."""
-
-    @property
-    def key(self) -> str:
-        """A constant, because the judge has no settings."""
-        return "fake kernels"
-
-    def __call__(self, case: Case, toggles: Toggles, notify: Notify) -> Outcome:
-        """Return "wrong" with one sentence for each operator, or "ok"."""
-        from tcdebug.minifier.judging.operators.fake_kernels import (  # noqa: PLC0415 - start-up time
-            wrong_fake_kernels,
-        )
-
-        notify("forward")
-        found = wrong_fake_kernels(case, str(self.path))
-        if not found:
-            return Outcome(Kind.OK)
-        return Outcome(Kind.WRONG, "forward", "forward | fake kernel", "; ".join(found))
 
 
 @dataclass(frozen=True)

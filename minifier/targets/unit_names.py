@@ -35,7 +35,7 @@ OPEN = (
 )  # fmt: skip
 """Families in which a program, or torch during a compile, creates names."""
 OPERATORS = re.compile(
-    r"(?:lower|decompose|autograd\.decomposition|autograd\.functionalization)\.(?=.)"
+    r"(?:lower|decompose|autograd\.(?:decomposition|fake_kernel|functionalization))\.(?=.)"
 )
 """The prefix of a name that continues with an operator."""
 OWN_NAMESPACES = ("aten", "prims")

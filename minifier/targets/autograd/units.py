@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tcdebug.minifier.cases.layer_names import AUTOGRAD_BACKWARD
+from tcdebug.minifier.cases.layer_names import AUTOGRAD_BACKWARD, FAKE_KERNELS
 from tcdebug.minifier.targets.autograd.aliases import BASE, OUTPUT
 from tcdebug.minifier.targets.autograd.decompositions import UNIT as DECOMPOSITION
 from tcdebug.minifier.targets.autograd.functionalization import UNIT as FUNCTIONALIZATION
@@ -16,6 +16,7 @@ AUTOGRAD_UNITS: Mapping[str, str] = {
     AUTOCAST: "trace backward under the autocast state of forward",
     DECOMPOSITION: f"{DECOMPOSITION}.OPERATOR: trace an operator through its Python kernel",
     FUNCTIONALIZATION: f"{FUNCTIONALIZATION}.OPERATOR: functionalise an update by its own kernel",
+    FAKE_KERNELS: f"{FAKE_KERNELS}.OPERATOR: describe the result of an operator by its fake kernel",
     BASE: "recreate inputs that share memory from one base by the views that autograd recorded",
     OUTPUT: "recreate an output that is a view by the view operators that the trace recorded",
     AUTOGRAD_BACKWARD: "make a graph one node of autograd; off: autograd records its operators",
