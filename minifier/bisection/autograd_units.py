@@ -72,7 +72,7 @@ def find_units_of_layer(
         found = _find_autograd_units(asked, base, failure, bisected, confidence)
     if found.faults:
         return found
-    wrong = find_fake_kernels(asked, base, failure)
+    wrong = find_fake_kernels(asked, base, failure, confidence)
     return AutogradFinding(wrong, (*found.notes, *map(described, wrong)))
 
 

@@ -12,19 +12,29 @@ from dataclasses import replace
 from tcdebug.compiler.gate.gate import Decision
 from tcdebug.compiler.gate.toggles import Toggles, belongs
 from tcdebug.minifier.bisection.bisect import Fault
-from tcdebug.minifier.bisection.certainty import Repeatable
+from tcdebug.minifier.bisection.certainty import CONFIRMING_RUNS, Repeatable
 from tcdebug.minifier.cases.layer_names import FAKE_KERNELS
 from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.search.repeats import passes_needed
 
 
-def find_fake_kernels(asked: Repeatable, base: Toggles, failure: Outcome) -> tuple[Fault, ...]:
+def find_fake_kernels(
+    asked: Repeatable, base: Toggles, failure: Outcome, confidence: float
+) -> tuple[Fault, ...]:
     """Return the wrong fake kernels without which it passes; empty if there are none.
 
-    `failure` is how the candidate fails under `base`. Raises BudgetUsed.
+    `failure` is how the candidate fails under `base`. The pass on which the answer rests is
+    repeated as often as the failure rate requires. Raises BudgetUsed.
     """
     corrected = asked.ask(base.without(off=[FAKE_KERNELS]), "with all fake kernels corrected")
     wrong = {d.unit: d for d in corrected.decisions if belongs(d.unit, FAKE_KERNELS)}
-    if corrected.kind is not Kind.OK or not _passes(asked, base, wrong):
+    if corrected.kind is not Kind.OK or not wrong:
+        return ()
+    passes = passes_needed(asked.rate(base, failure, CONFIRMING_RUNS), len(wrong), confidence)
+    if passes is None:
+        return ()
+    asked.require_passes(passes)
+    if not _passes(asked, base, wrong):
         return ()
     for unit in tuple(wrong):
         others = {name: decision for name, decision in wrong.items() if name != unit}
@@ -45,7 +55,5 @@ def described(fault: Fault) -> str:
 
 def _passes(asked: Repeatable, base: Toggles, wrong: dict[str, Decision]) -> bool:
     """Return whether it passes with these fake kernels corrected."""
-    if not wrong:
-        return False
     purpose = f"corrected: {', '.join(wrong)}"
     return asked.ask(base.without(off=wrong), purpose).kind is Kind.OK

@@ -11,17 +11,21 @@ from typing import Generic
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import Fallback
 from tcdebug.compiler.events.search_events import MinifyStep
-from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.compiler.gate.toggles import ALL, Toggles
 from tcdebug.minifier.bisection.bisect import Fault
 from tcdebug.minifier.bisection.enabled import Enabled
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.report import StageDiff
 from tcdebug.minifier.oracles.budget import BudgetUsed
+from tcdebug.minifier.oracles.candidate_oracle import CandidateOracle
 from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.oracles.question import CandidateType, Question
 from tcdebug.minifier.search.reducing import Interesting, reduce_ahead
 from tcdebug.minifier.subjects.one_call import one_call
 from tcdebug.minifier.subjects.subject import Subject
+
+DECIDES = "with {1} off, it fails with {0} on and passes with {0} off"
+"""A note on a suspect without which it fails in a different way if the other units are on."""
 
 Attempt = Callable[[str, Callable[[], None]], None]
 """Runs a step, which an exception ends. Raises BudgetUsed."""
@@ -172,3 +176,21 @@ def leaving_half(
             raise
         why = "the rest of the budget is kept for the culprit"
         log.emit(Fallback("a smaller graph that fails in the same way was not searched for", why))
+
+
+def decides_alone(
+    suspected: Branch[CandidateType], asked: CandidateOracle[CandidateType]
+) -> list[str]:
+    """Return a note if a suspect decides where only what the failure needs is on besides."""
+    enabled = suspected.enabled
+    if enabled is None or len(suspected.off) != 1:
+        return []
+    others = [unit for unit in enabled.units() if unit != enabled.unit]
+    base = suspected.base
+    without = base.allowing(others) if others else base.without(off=[ALL])
+    try:
+        outcome = asked.ask(without, f"only what {enabled.unit} needs")
+    except BudgetUsed:
+        return []
+    off = f"all units but {', '.join(others)}" if others else "all other units"
+    return [DECIDES.format(enabled.unit, off)] * (outcome.kind is Kind.OK)

@@ -11,7 +11,7 @@ from typing import Generic
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import Fallback
 from tcdebug.compiler.gate.gate import Decision
-from tcdebug.compiler.gate.toggles import ALL, Toggles
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.autograd_units import TRUSTS_TRACES, find_units_of_layer
 from tcdebug.minifier.bisection.bisect import (
     MOST_FAULTS,
@@ -22,8 +22,14 @@ from tcdebug.minifier.bisection.bisect import (
 )
 from tcdebug.minifier.bisection.certainty import CertainVerdict
 from tcdebug.minifier.bisection.enabled import fewest_enabled
+from tcdebug.minifier.bisection.fake_kernels import described, find_fake_kernels
 from tcdebug.minifier.cases.outcome import Kind, Outcome
-from tcdebug.minifier.investigation.branch import Branch, Minimising, leaving_half
+from tcdebug.minifier.investigation.branch import (
+    Branch,
+    Minimising,
+    decides_alone,
+    leaving_half,
+)
 from tcdebug.minifier.investigation.documenting import Documenting
 from tcdebug.minifier.investigation.findings import FailureFindings
 from tcdebug.minifier.investigation.report import SUSPECTED, Report
@@ -32,9 +38,6 @@ from tcdebug.minifier.oracles.candidate_oracle import CandidateOracle
 from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.oracles.question import CandidateType
 from tcdebug.minifier.subjects.subject import Subject
-
-DECIDES = "with {1} off, it fails with {0} on and passes with {0} off"
-"""A note on a suspect without which it fails in a different way if the other units are on."""
 
 
 @dataclass
@@ -300,6 +303,8 @@ class Investigation(Generic[CandidateType]):
             if not self.minimising:
                 self._find_whole_layer(oracle, failure)
             return
+        if not self.minimising and self._name_fake_kernels(oracle, failure):
+            return
         sure = self._certain_verdict(oracle, failure, self.findings.base)
         verdict = sure.verdict
         if verdict.core and not self.minimising:
@@ -321,6 +326,18 @@ class Investigation(Generic[CandidateType]):
             self.findings.branches.append(branch)
             if self.minimising:
                 self._minimise(branch)
+
+    def _name_fake_kernels(self, oracle: CandidateOracle[CandidateType], failure: Outcome) -> bool:
+        """Name wrong fake kernels, which one run shows, before many runs search all units."""
+        base, whole = self.findings.base, self.findings.found.candidate
+        wrong = find_fake_kernels(oracle, base, failure, self.wanted_confidence)
+        if wrong:
+            self.findings.branches = [
+                Branch(failure, base, whole, wrong[0], alternatives=wrong[1:])
+            ]
+            self.findings.notes += map(described, wrong)
+            self.findings.confirmed = True
+        return bool(wrong)
 
     def _find_whole_layer(self, oracle: CandidateOracle[CandidateType], failure: Outcome) -> None:
         """Find the layer at fault for a candidate that is not minimised."""
@@ -358,27 +375,12 @@ class Investigation(Generic[CandidateType]):
             return
         findings.branches = [branch]
         findings.confirmed = not findings.layer.in_doubt
-        if suspected.off and (deciding := self._decides_alone(suspected)):
+        deciding = decides_alone(suspected, CandidateOracle(self.oracle, suspected.best))
+        if suspected.off and deciding:
             branch.within, branch.enabled = tuple(suspected.off), suspected.enabled
             findings.notes += deciding
         elif suspected.off:
             findings.notes.append(f"{SUSPECTED}{', '.join(suspected.off)}")
-
-    def _decides_alone(self, suspected: Branch[CandidateType]) -> list[str]:
-        """Return a note if a suspect decides where only what the failure needs is on besides."""
-        enabled = suspected.enabled
-        if enabled is None or len(suspected.off) != 1:
-            return []
-        others = [unit for unit in enabled.units() if unit != enabled.unit]
-        base = suspected.base
-        without = base.allowing(others) if others else base.without(off=[ALL])
-        oracle = CandidateOracle(self.oracle, suspected.best)
-        try:
-            outcome = oracle.ask(without, f"only what {enabled.unit} needs")
-        except BudgetUsed:
-            return []
-        off = f"all units but {', '.join(others)}" if others else "all other units"
-        return [DECIDES.format(enabled.unit, off)] * (outcome.kind is Kind.OK)
 
     @property
     def _folder(self) -> Path:
