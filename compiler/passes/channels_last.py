@@ -40,9 +40,13 @@ FOLLOWERS = (
     prims.convert_element_type.default,
 )
 """Operators besides pointwise ones that compute the same result in every memory layout."""
+BLOCK = 16
+"""oneDNN converts layouts itself if channels come in such blocks. Otherwise its code is slower."""
+DENSE = 512
+"""A convolution of blocks with so many products per result is faster in channels-last layout."""
+FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 UNKNOWN = 64
 """The assumed value of a symbolic size in cost estimates."""
-FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 
 @dataclass
@@ -55,11 +59,9 @@ class Plan:
     """Value to copy to channels-last -> the convolutions that read it."""
     leaving: dict[fx.Node, None] = field(default_factory=dict)
     """Values of a new layout with a reader that needs the old layout."""
-    gains: int = 0
-    """Elements that convolutions and poolings read and write in channels-last layout.
-
-    Those of transposed convolutions count twice, so that a single one pays for its copies.
-    """
+    gains: float = 0
+    """Elements that convolutions and poolings read and write in channels-last layout, each times
+    what it is worth."""
 
     @property
     def pays(self) -> bool:
@@ -102,8 +104,7 @@ def _plan(graph: fx.Graph) -> Plan:
                 x = aten.clone.default(x, memory_format=torch.channels_last)
             plan.results[node] = node.target(x, *_values(plan, node.args[1:]))
             plan.leaving.update(dict.fromkeys(v for v in moved if v is not value))
-            transposed = node.args[6]
-            plan.gains += (2 if transposed else 1) * _touched(plan, node)
+            plan.gains += _worth(node) * _touched(plan, node)
         elif moved and _follows(node):
             result = node.target(*_values(plan, node.args), **_values(plan, node.kwargs))
             if _layout(result) != _layout(node.meta["val"]):
@@ -126,6 +127,23 @@ def _is_convolution(node: fx.Node) -> bool:
         and _laid_out(value, torch.contiguous_format)
         and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call] # torch's is
     )
+
+
+def _worth(node: fx.Node) -> float:
+    """Return what an element is worth to a convolution, compared to copying one.
+
+    Decision 14 has the measurements.
+    """
+    given: Any = node.args
+    x, weight, value = given[0].meta["val"], given[1].meta["val"], node.meta["val"]
+    if given[6]:  # it is transposed
+        return 2
+    if value.dtype != torch.float32 and torch.cpu.get_capabilities().get("amx_tile"):
+        return 2
+    if any(not isinstance(n, int) or n % BLOCK for n in (x.shape[1], value.shape[1])):
+        return 1
+    dense = value.dtype == torch.float32 and _elements(weight[0]) >= DENSE
+    return 1 if dense else 0.25
 
 
 def _follows(node: fx.Node) -> bool:

@@ -58,6 +58,30 @@ def test_a_single_transposed_convolution_is_converted() -> None:
     assert_same(module(X, w), function(X, w))
 
 
+@pytest.mark.parametrize(
+    ("channels", "dtype", "tiles", "expected"),
+    [
+        (3, torch.float32, False, True),
+        (16, torch.float32, False, False),  # 144 products per result
+        (64, torch.float32, False, True),  # 576
+        (64, torch.bfloat16, False, False),
+        (16, torch.bfloat16, True, True),
+        (16, torch.float16, True, True),
+        (16, torch.float32, True, False),
+    ],
+)
+def test_two_convolutions_are_converted_if_the_processor_gains_from_it(
+    monkeypatch: pytest.MonkeyPatch, channels: int, dtype: torch.dtype, tiles: bool, expected: bool
+) -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.conv2d(torch.conv2d(x, w, padding=1).relu(), w, padding=1)
+
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_tile": tiles})
+    x, w = torch.randn(1, channels, 6, 6), torch.randn(channels, channels, 3, 3)
+    changed, _ = applied(channels_last, aten_graph(function, x.to(dtype), w.to(dtype)))
+    assert changed == expected
+
+
 def test_a_chain_may_change_its_dtype() -> None:
     def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return F.max_pool2d(torch.conv2d(x, w).to(torch.float32).relu().to(torch.bfloat16), 2)

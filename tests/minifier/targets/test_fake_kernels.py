@@ -118,9 +118,10 @@ def test_a_wrong_fake_kernel_is_named_with_what_differs(
 def test_a_wrong_fake_kernel_in_backward_is_named(
     fake_kernel: Callable[[OpOverload, Kernel], None],
 ) -> None:
-    fake_kernel(aten.cumsum.default, transposed)
+    fake_kernel(aten.flip.default, transposed)
     x = torch.rand(4, 4, requires_grad=True)
-    assert [unit for unit, _ in wrong_in(lambda x: torch.cumprod(x, 0), x)] == [CUMSUM]
+    (wrong,) = wrong_in(only_scan, x)
+    assert wrong == ("autograd.fake_kernel.aten.flip.default", "strides [1, 4] instead of [4, 1]")
 
 
 def test_strides_of_dimensions_without_steps_do_not_matter(
