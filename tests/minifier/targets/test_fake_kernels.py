@@ -118,10 +118,12 @@ def test_a_wrong_fake_kernel_is_named_with_what_differs(
 def test_a_wrong_fake_kernel_in_backward_is_named(
     fake_kernel: Callable[[OpOverload, Kernel], None],
 ) -> None:
-    fake_kernel(aten.flip.default, transposed)
-    x = torch.rand(4, 4, requires_grad=True)
-    (wrong,) = wrong_in(only_scan, x)
-    assert wrong == ("autograd.fake_kernel.aten.flip.default", "strides [1, 4] instead of [4, 1]")
+    fake_kernel(aten.scatter_add.default, transposed)
+    x, places = torch.rand(4, 4, requires_grad=True), torch.zeros(4, 4, dtype=torch.int64)
+    wrong = wrong_in(lambda x, places: torch.gather(x, 0, places), x, places)
+    assert wrong == [
+        ("autograd.fake_kernel.aten.scatter_add.default", "strides [1, 4] instead of [4, 1]")
+    ]
 
 
 def test_strides_of_dimensions_without_steps_do_not_matter(
