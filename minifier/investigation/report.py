@@ -108,12 +108,18 @@ class ReportedFault(msgspec.Struct, frozen=True):
 class ReportedRung(msgspec.Struct, frozen=True, omit_defaults=True):
     """A backend of torch that does less than the failing one, and how the case ended with it.
 
-    For a script that fails as a whole, it is a run without some layers, which `off` names.
+    For a script that fails as a whole, it is a run without some layers, which `off` names. If that
+    was not a run with another backend, `backend` says how it ran.
     """
 
     backend: str
     outcome: str
     off: list[str] = []
+
+    @property
+    def how(self) -> str:
+        """How the case or the script ran, in words."""
+        return self.backend if " " in self.backend else f"with the backend {self.backend}"
 
 
 class ReportedScript(msgspec.Struct, frozen=True):

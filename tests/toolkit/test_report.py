@@ -16,6 +16,7 @@ from tcdebug.minifier.investigation.report import (
     Report,
     ReportedFailure,
     ReportedFault,
+    ReportedRung,
     ReportedScript,
     StageDiff,
 )
@@ -149,3 +150,17 @@ def test_a_script_made_small_is_printed_and_pasted_into_the_bug_report(tmp_path:
     assert "this script behaves differently from eager: **exception in script**" in text
     assert "The script was minimised from 90 to 2 lines." in text
     assert f"```python\n{short.read_text()}```" in text and "the judge" not in text
+
+
+def test_runs_with_less_of_torch_are_grouped_by_their_outcome() -> None:
+    ladder = [
+        ReportedRung("in eager", "ok", ["layer.dynamo"]),
+        ReportedRung("eager", "ok", ["layer.autograd"]),
+        ReportedRung("with all caches off", "exception", ["layer.cache"]),
+    ]
+    screen = io.StringIO()
+    show_report(Report("unconfirmed", ladder=ladder), Console(file=screen, width=200))
+    assert (
+        "  runs     passes in eager, with the backend eager; "
+        "fails (exception) with all caches off\n"
+    ) in screen.getvalue()

@@ -241,7 +241,7 @@ def test_a_report_has_the_sections_of_the_form_and_reveals_nothing_about_the_mac
         "| ablation | |",
         "| everything on | fails: hang |",
         "| off: passes.loop | passes |",
-        '| backend="eager" | passes |',
+        "| with the backend eager | passes |",
     ]
     diff = "differs with the culprit on is `passes.loop (forward)`:\n\n```diff\n-    add = a + b\n"
     assert diff in text

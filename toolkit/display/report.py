@@ -13,11 +13,13 @@ from rich.markup import escape
 from tcdebug.display.console import messages, note, results, write
 from tcdebug.display.diff import coloured
 from tcdebug.display.text import counted, short_path
+from tcdebug.minifier.cases.outcome import Kind
 from tcdebug.minifier.investigation.report import (
     Culprit,
     Report,
     ReportedFailure,
     ReportedFault,
+    ReportedRung,
     StageDiff,
 )
 from tcdebug.minifier.repros.verify import CHECK_SECONDS, Settled, python_command, settle
@@ -54,8 +56,7 @@ def show_report(report: Report, console: Console | None = None) -> None:
         spent = f"{counted(small.runs, 'run')}, {small.seconds:.0f} s"
         rows.append(("script", f"{small.lines_before} -> {small.lines_after} lines ({spent})"))
     if report.ladder:
-        rungs = ", ".join(f"{rung.backend} {rung.outcome}" for rung in report.ladder)
-        rows.append(("ladder", rungs))
+        rows.append(("runs", _runs(report.ladder)))
     if report.reruns:
         runs = counted(report.reruns, "run")
         cost = f"{runs}, {report.seconds:.0f} s, {report.cpu_seconds:.0f} CPU-s"
@@ -86,6 +87,17 @@ def show_report(report: Report, console: Console | None = None) -> None:
 def _print_rows(out: Console, rows: Sequence[tuple[str, str]]) -> None:
     for name, text in rows:
         out.print(f"  [dim]{name:<8}[/] {text}")
+
+
+def _runs(ladder: Sequence[ReportedRung]) -> str:
+    """Return how it ended with less of torch, the runs with the same outcome together."""
+    ways: dict[str, list[str]] = {}
+    for rung in ladder:
+        ways.setdefault(rung.outcome, []).append(rung.how)
+    return "; ".join(
+        f"{'passes' if outcome == Kind.OK.value else f'fails ({outcome})'} {', '.join(runs)}"
+        for outcome, runs in ways.items()
+    )
 
 
 def _failure(failure: ReportedFailure) -> str:

@@ -199,7 +199,7 @@ def _ablation(found: Report, fault: ReportedFault, records: Sequence[Record]) ->
         options = (word for word in fault.only_fails.split() if word.startswith("--only="))
         on = ", ".join(f"`{option.removeprefix('--only=')}`" for option in options)
         rows[f"everything off except {on}"] = fault.failure.kind
-    rows |= {f'backend="{rung.backend}"': rung.outcome for rung in found.ladder}
+    rows |= {rung.how: rung.outcome for rung in found.ladder}
     yield from ("", "| ablation | |", "|---|---|")
     for what, outcome in rows.items():
         yield f"| {what} | {'passes' if outcome == Kind.OK.value else f'fails: {outcome}'} |"
