@@ -48,7 +48,10 @@ CHEAP_USERS = 4
 INDEX_ARITHMETIC = 16
 """The most operations of an index on a GPU that each of its consumers computes."""
 MOST_READ_ACROSS = 4
-"""The most elements that a kernel on a CPU reads in one order to store a result in another."""
+"""The most elements that a kernel on a CPU reads in one order to store a result in another.
+
+Those that are the same along an axis, such as the statistics of a norm, do not count.
+"""
 LARGEST_BODY = 300
 """The most expression nodes in a body after inlining."""
 
@@ -161,7 +164,7 @@ def too_expensive(producer: Pointwise, consumers: Sequence[Node], in_memory: boo
         cheap = work <= 1 and read <= 1 and not indirect(producer.body)
         return "" if cheap else f"it is stored anyway, and {cost} cost more than a load"
     if len(loops) == 1:
-        if read > MOST_READ_ACROSS and _turned(producer, loops[0]):
+        if _whole_loads(producer) > MOST_READ_ACROSS and _turned(producer, loops[0]):
             return f"its consumer stores in another order, across which {cost} are slow"
         if _repeated(producer, loops[0], work) <= CHEAP_ARITHMETIC:
             return ""
@@ -210,6 +213,12 @@ def _repeated(producer: Pointwise, consumer: LoopNode, work: int) -> float:
         return 0.0
     more = max(0.0, estimate(domain) / max(1, estimate(producer.out.numel)) - 1)
     return math.inf if more and reads_indirectly(producer.body) else more * (work + 1)
+
+
+def _whole_loads(producer: Pointwise) -> int:
+    """Return the number of elements that a producer reads anew at each of its points."""
+    axes = {axis for axis in producer.axes if axis.size.constant != 1}
+    return sum(axes <= {a for i in load.index for a in i.axes} for load in loads(producer.body))
 
 
 def _turned(producer: Pointwise, consumer: LoopNode) -> bool:

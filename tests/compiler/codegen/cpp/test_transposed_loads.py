@@ -88,3 +88,14 @@ def test_a_normalised_image_with_channels_last_is_written_in_blocks() -> None:
 
     x = torch.randn(2, 160, 9, 11)
     assert "load_tile(" in kernels_as_eager(normalised, [x])
+
+
+def test_statistics_do_not_keep_a_norm_from_the_order_in_which_its_result_is_stored() -> None:
+    """Five reads, of which four are the same for a channel, and a result with another layout."""
+
+    def normalised(x: torch.Tensor, *statistics: torch.Tensor) -> torch.Tensor:
+        mean, var, weight, bias = (s[:, None, None] for s in statistics)
+        return ((x - mean) * (var + 1e-5).rsqrt() * weight + bias).relu().contiguous()
+
+    x = torch.randn(2, 32, 20, 70).contiguous(memory_format=torch.channels_last)
+    assert "load_tile(" in kernels_as_eager(normalised, [x, *(torch.rand(32) for _ in range(4))])
