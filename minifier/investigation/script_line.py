@@ -10,7 +10,7 @@ from tcdebug.compiler.gate.gate import Decision
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.bisect import bisect
 from tcdebug.minifier.cases.layer_names import AUTOGRAD
-from tcdebug.minifier.cases.outcome import Outcome
+from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.user_frames import folders_of_torch
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.oracles.candidate_oracle import CandidateOracle
@@ -20,6 +20,8 @@ from tcdebug.minifier.subjects.script import ScriptSubject, WholeScript, script_
 
 FRAME = "dynamo.frame."
 CALL = "dynamo.call"
+OF_DYNAMO = "torch._dynamo.exc."
+"""The module of the exceptions of Dynamo, as a signature has it."""
 MANY_CALLS = 100_000
 """A limit that no frame exceeds. With it, Dynamo asks about every call."""
 DEEPEST = 3
@@ -38,7 +40,8 @@ def find_line(
     """Return the statement whose capture causes the failure; empty if no single one is confirmed.
 
     If a call or comparison in the statement is confirmed too, it follows. A statement of torch is
-    not returned: it says nothing about the script.
+    not returned: it says nothing about the script. If Dynamo raises before it has captured any
+    statement of a function, that function is returned.
 
     The script is rerun with captured code running in eager, and with capture cut off after various
     statements. A run of the script takes `longest` seconds at most.
@@ -53,15 +56,27 @@ def find_line(
         oracle.failure = failure
         base, failure = _inside_torch(asked, base, failure)
         found = _statement(asked, base, failure, log)
+        if found is None:
+            return _refused(asked, base, failure)
     except BudgetUsed:
-        return ()
-    if found is None:
         return ()
     base, failure, found = _innermost(asked, base, failure, found, log)
     if _is_of_torch(found.subject):
         return ()
     call = _call_in(asked, base, failure, log)
     return (found,) if call is None else (found, call)
+
+
+def _refused(
+    asked: CandidateOracle[WholeScript], base: Toggles, failure: Outcome
+) -> tuple[Decision, ...]:
+    """Return the function at whose beginning Dynamo raises, if the script passes without it."""
+    last = failure.decisions[-1]
+    raised = failure.kind is Kind.EXCEPTION and OF_DYNAMO in failure.signature
+    if not (raised and last.allowed and last.unit.startswith(FRAME)) or _is_of_torch(last.subject):
+        return ()
+    without = asked.ask(base.without(sites=[last.site]), "without the function that Dynamo refuses")
+    return (last,) if without.kind is Kind.OK else ()
 
 
 def _call_in(
@@ -160,3 +175,17 @@ def _inside_torch(
 def _is_of_torch(place: str) -> bool:
     """Return whether a place, which begins with FILE:N, is in a file of torch."""
     return os.path.abspath(place).startswith(folders_of_torch())
+
+
+def described(place: Decision) -> str:
+    """Say what is known about a place that `find_line` returned."""
+    if place.unit.startswith(FRAME):
+        return (
+            f"it fails if Dynamo captures this function, and passes if it does not "
+            f"({place.unit}): {place.subject}"
+        )
+    what = "call" if place.unit == CALL else "statement"
+    return (
+        f"it fails if Dynamo captures this {what}, and passes if the capture ends before it "
+        f"({place.unit}): {place.subject}"
+    )

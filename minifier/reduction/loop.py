@@ -73,6 +73,8 @@ class ReductionLoop(Generic[ReducibleType]):
         self._failed: set[tuple[str, str]] = set()
         """The edits that failed, by reduction and description."""
         self._skipped = False
+        self._left_out: set[str] = set()
+        """The names of the reductions that raised. The log has the first exception of each."""
         self._edits: dict[tuple[CandidateReduction[ReducibleType], str], list[str]] = {}
         self._described: dict[
             tuple[CandidateReduction[ReducibleType], str], list[tuple[str, str]]
@@ -110,6 +112,7 @@ class ReductionLoop(Generic[ReducibleType]):
         other._answers = dict(self._answers)
         other._left = list(self._left)
         other._failed = set(self._failed)
+        other._left_out = set(self._left_out)
         other.accepted = list(self.accepted)
         return other
 
@@ -269,7 +272,10 @@ class ReductionLoop(Generic[ReducibleType]):
             return None
 
     def _leave_out(self, reduction: CandidateReduction[ReducibleType], error: Exception) -> None:
-        """Log that an exception in a reduction left its edits untried."""
+        """Log that an exception in a reduction left its edits untried, once for each reduction."""
+        if reduction.name in self._left_out:
+            return
+        self._left_out.add(reduction.name)
         reason = f"{type(error).__name__}: {error}"
         self._log.emit(Fallback(f"edits of {reduction.name} are left out", reason[:2000]))
 

@@ -18,7 +18,7 @@ from tcdebug.minifier.investigation.script_failure import (
     NONE_ALONE,
     ScriptFailure,
 )
-from tcdebug.minifier.investigation.script_line import find_line
+from tcdebug.minifier.investigation.script_line import described, find_line
 from tcdebug.minifier.investigation.script_runs import outcome_without
 from tcdebug.minifier.investigation.whole_script import investigate_script, judge_script
 from tcdebug.minifier.oracles.budget import CONFIRMING, BudgetUsed
@@ -242,11 +242,8 @@ class ScriptSearch:
         self.run.progress.say("looking for the statement that Dynamo captures wrongly")
         job, log, left = self.run.job, self.run.log, self.run.seconds_left
         found = find_line(job, log, left, self.run.sessions, failed.runs.seconds)
-        notes = [
-            f"it fails if Dynamo captures this {what} ({place.unit}): {place.subject}"
-            for what, place in zip(("statement", "call"), found, strict=False)
-        ]
-        return msgspec.structs.replace(report, notes=[*notes, *report.notes])
+        notes = [*map(described, found), *report.notes]
+        return msgspec.structs.replace(report, notes=notes)
 
     def _whole_notes(self, recorded: int) -> list[str]:
         """Return notes for a report of the whole script on how its graphs were judged."""

@@ -8,7 +8,7 @@ import pytest
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Decision
-from tcdebug.minifier.investigation.script_line import find_line
+from tcdebug.minifier.investigation.script_line import described, find_line
 from tcdebug.minifier.processes.job import Job
 
 
@@ -47,6 +47,10 @@ def test_a_script_that_dynamo_makes_fail_leads_to_the_statement(tmp_path: Path) 
     assert found is not None
     assert found.unit == "dynamo.line"
     assert found.subject.endswith("stale.py:7: z = op(y, x)  (call of closure variable `op`)")
+    assert described(found) == (
+        "it fails if Dynamo captures this statement, and passes if the capture ends before it "
+        f"(dynamo.line): {found.subject}"
+    )
 
 
 @pytest.mark.usefixtures("warm")
@@ -55,6 +59,31 @@ def test_no_statement_is_named_if_eager_fails_too(tmp_path: Path) -> None:
     script.write_text(SCRIPT.format(right=0.0))
     job = Job("compiled", str(script), [], str(tmp_path))
     assert find_line(job, EventLog(tmp_path), 500.0) == ()
+
+
+REFUSED = """
+import torch
+
+def scaled(x, by):
+    y = x * by
+    return y.sum()
+
+inner = torch.compile(scaled, backend="inductor", fullgraph=True)
+
+def outer(x):
+    return torch.vmap(inner, in_dims=(0, None))(x, 2.0)
+
+assert outer(torch.ones(3, 2)).tolist() == [4.0, 4.0, 4.0]
+"""
+
+
+@pytest.mark.usefixtures("warm")
+def test_a_function_that_dynamo_refuses_before_its_first_statement_is_named(tmp_path: Path) -> None:
+    script = tmp_path / "refused.py"
+    assert [described(place) for place in places_of(script, REFUSED)] == [
+        "it fails if Dynamo captures this function, and passes if it does not "
+        f"(dynamo.frame.scaled): {script}:4"
+    ]
 
 
 TRANSFORMED = """

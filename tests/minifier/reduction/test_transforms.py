@@ -137,7 +137,8 @@ def test_a_fault_of_a_reduction_ends_only_that_reduction(tmp_path: Path) -> None
     case = captured(lambda x: x.sin(), torch.ones(2))
     log = EventLog(tmp_path, own=True)
     reducer = Reducer(case, log)
-    reducer.reduce(Broken(), lambda candidate, purpose: True)
+    for _ in range(2):
+        reducer.reduce(Broken(), lambda candidate, purpose: True)
     assert reducer.best is case
     (line,) = [
         text for file in tmp_path.glob("events*.jsonl")
