@@ -27,6 +27,8 @@ from tcdebug.minifier.cases.operators.attention import is_captured_again, readin
 
 CLEANUP = re.compile(r";  [\w. =]+ = None$")
 PRIVATE = re.compile(r"torch\._C\._nn\.(\w+)")
+DATA = re.compile(r"torch\._C\._autograd\._get_data_attr\((\w+)\)")
+"""How Dynamo writes `x.data`. It does not capture the function that it calls there."""
 DOTTED = re.compile(r"\btorch(?:\.\w+)+")
 RESERVED = ("torch", "data", "stored", "wide", "memory", "inf", "nan", "device", "Graph")
 """Names that a repro script itself uses."""
@@ -190,7 +192,10 @@ class _Writer:
                 for line in lines
             ]
             self.names.update(scan.NAMES)
-        lines = [PRIVATE.sub(_public, line.replace(" -> tuple", "")) for line in lines]
+        lines = [
+            DATA.sub(r"\1.data", PRIVATE.sub(_public, line.replace(" -> tuple", "")))
+            for line in lines
+        ]
         start = next(k for k, line in enumerate(lines) if line.startswith("def forward"))
         body = [line for line in lines[start:] if line.strip() and not _alias(line)]
         for name, value in code.globals.items():

@@ -40,8 +40,8 @@ def find_line(
     """Return the statement whose capture causes the failure; empty if no single one is confirmed.
 
     If a call or comparison in the statement is confirmed too, it follows. A statement of torch is
-    not returned: it says nothing about the script. If Dynamo raises before it has captured any
-    statement of a function, that function is returned.
+    returned only if no statement of the script is confirmed. If Dynamo raises before it has
+    captured any statement of a function, that function is returned.
 
     The script is rerun with captured code running in eager, and with capture cut off after various
     statements. A run of the script takes `longest` seconds at most.
@@ -62,7 +62,7 @@ def find_line(
         return ()
     base, failure, found = _innermost(asked, base, failure, found, log)
     if _is_of_torch(found.subject):
-        return ()
+        return (found,)
     call = _call_in(asked, base, failure, log)
     return (found,) if call is None else (found, call)
 
@@ -185,6 +185,7 @@ def described(place: Decision) -> str:
             f"({place.unit}): {place.subject}"
         )
     what = "call" if place.unit == CALL else "statement"
+    what += " of torch" if _is_of_torch(place.subject) else ""
     return (
         f"it fails if Dynamo captures this {what}, and passes if the capture ends before it "
         f"({place.unit}): {place.subject}"

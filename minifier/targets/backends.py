@@ -70,7 +70,8 @@ class Backend:
 
                 return call
 
-            yield torch.compile(module, backend=announced)
+            # Dynamo captured the case as one graph; parts of it would be another case
+            yield torch.compile(module, backend=announced, fullgraph=True)
 
     def _graph_compiler(self, toggles: Toggles, stack: contextlib.ExitStack) -> GraphCompiler:
         """Return what compiles a graph under toggles while the stack is open."""

@@ -441,3 +441,12 @@ def test_capturing_a_loaded_graph_gives_the_same_graph() -> None:
     torch._dynamo.reset()
     again = captured(load(case, "again.py"), x, dynamic=True)
     assert targets(again) == targets(case) == ["size", "relu", "add", "sum"]
+
+
+def test_an_update_of_data_is_captured_again() -> None:
+    def decayed(p: torch.Tensor) -> torch.Tensor:
+        p.data.mul_(0.5)
+        return p * p.data
+
+    source = check(decayed, torch.nn.Parameter(torch.ones(2)))
+    assert source.text.count("p.data") == 2

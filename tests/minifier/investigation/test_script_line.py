@@ -182,12 +182,12 @@ assert (before, after) == (1.0, 5.0), (before, after)
 
 
 @pytest.mark.usefixtures("warm")
-def test_no_statement_is_named_if_only_torchs_own_are_captured(tmp_path: Path) -> None:
+def test_a_statement_of_torch_is_said_to_be_one_if_only_such_are_captured(tmp_path: Path) -> None:
     """Dynamo has no guard on a hook that is added to a compiled module later."""
-    script = tmp_path / "hooked.py"
-    script.write_text(HOOKED)
-    job = Job("compiled", str(script), [], str(tmp_path))
-    assert find_line(job, EventLog(tmp_path), 500.0) == ()
+    (found,) = places_of(tmp_path / "hooked.py", HOOKED)
+    assert found.unit == "dynamo.line"
+    assert found.subject.split("torch/nn/modules/")[1].startswith("container.py:")
+    assert described(found).startswith("it fails if Dynamo captures this statement of torch, and ")
 
 
 WITHOUT_TENSORS = """

@@ -179,6 +179,23 @@ def test_a_graph_that_dynamo_cannot_capture_is_invalid(tmp_path: Path) -> None:
     assert phases == ["eager", "capture"]
 
 
+@torch.compiler.disable
+def not_traced(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
+
+
+def test_a_graph_that_dynamo_captures_in_parts_is_invalid(tmp_path: Path) -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    before = graph.call_method("sin", (x,))
+    between = graph.call_function(not_traced, (before,))
+    graph.output((graph.call_method("cos", (between,)),))
+    case = Case(fx.GraphModule({}, graph), (CaseInput("x", torch.zeros(3)),))
+    outcome, phases = judged(case, backends.target("eager"), tmp_path)
+    assert (outcome.kind, phases) == (Kind.INVALID, ["eager", "capture"])
+    assert outcome.message.startswith("not captured again: Unsupported")
+
+
 @pytest.mark.parametrize("name", ["tcdebug", "inductor", "aot_eager_decomp_partition", "eager"])
 def test_a_case_passes_with_everything_off(name: str, tmp_path: Path) -> None:
     case = captured(program, torch.ones(2, 3))
