@@ -22,6 +22,8 @@ FRAME = "dynamo.frame."
 CALL = "dynamo.call"
 OF_DYNAMO = "torch._dynamo.exc."
 """The module of the exceptions of Dynamo, as a signature has it."""
+OF_ITS_OWN = os.path.join("torch", "_dynamo", "")
+"""The folder of the functions that Dynamo puts around those of the program."""
 MANY_CALLS = 100_000
 """A limit that no frame exceeds. With it, Dynamo asks about every call."""
 DEEPEST = 3
@@ -40,8 +42,8 @@ def find_line(
     """Return the statement whose capture causes the failure; empty if no single one is confirmed.
 
     If a call or comparison in the statement is confirmed too, it follows. A statement of torch is
-    returned only if no statement of the script is confirmed. If Dynamo raises before it has
-    captured any statement of a function, that function is returned.
+    returned only if no statement of the script is confirmed, and one of Dynamo itself never. If
+    Dynamo raises before it has captured any statement of a function, that function is returned.
 
     The script is rerun with captured code running in eager, and with capture cut off after various
     statements. A run of the script takes `longest` seconds at most.
@@ -62,7 +64,7 @@ def find_line(
         return ()
     base, failure, found = _innermost(asked, base, failure, found, log)
     if _is_of_torch(found.subject):
-        return (found,)
+        return () if OF_ITS_OWN in found.subject else (found,)
     call = _call_in(asked, base, failure, log)
     return (found,) if call is None else (found, call)
 

@@ -19,6 +19,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.search_events import CandidateRan
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.criteria import Criteria
+from tcdebug.minifier.cases.layer_names import AUTOGRAD_BACKWARD
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.judging.endings import BEFORE, HANG
 from tcdebug.minifier.oracles.answers import Answers
@@ -252,11 +253,14 @@ class Oracle(Generic[CandidateType]):
         return replace(outcome, kind=Kind.INVALID, message=message)
 
     def _judged_and_kept(self, question: Question[CandidateType], outcome: Outcome) -> Outcome:
-        """Return the judged outcome. Other failures than `failure` are kept as repros."""
+        """Return the judged outcome. Other failures than `failure` are kept as repros.
+
+        A graph that does not work as several nodes of autograd is no other bug.
+        """
         judged = self._judged(outcome)
+        candidate, toggles = question.candidate, question.toggles
         searched_for = judged.failed and (self.failure is None or judged.same_bug(self.failure))
-        if outcome.failed and not searched_for:
-            candidate, toggles = question.candidate, question.toggles
+        if outcome.failed and not searched_for and AUTOGRAD_BACKWARD not in toggles.off:
             self.others.keep(
                 outcome,
                 candidate.size,

@@ -47,9 +47,13 @@ def nothing_captured(folder: Path) -> bool:
 
 
 def fallbacks(folder: Path) -> list[str]:
-    """Return what had to be done in another way, one line each."""
-    found = [r["data"] for r in find(str(folder)).events() if r["event"] == "fallback"]
-    return list(dict.fromkeys(f"{f['what']}: {f['reason'].splitlines()[0][:160]}" for f in found))
+    """Return what had to be done in another way, one line for each reason."""
+    whats: dict[str, dict[str, None]] = {}
+    for event in find(str(folder)).events():
+        if event["event"] == "fallback":
+            reason = event["data"]["reason"].splitlines()[0][:160]
+            whats.setdefault(reason, {})[event["data"]["what"]] = None
+    return [f"{'; '.join(what)}: {reason}" for reason, what in whats.items()]
 
 
 def some_not_compared(folder: Path) -> bool:

@@ -162,6 +162,7 @@ IN_MODULES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("warm")
 def test_the_statement_is_in_the_users_module_that_a_module_of_torch_calls(tmp_path: Path) -> None:
     found = statement_of(tmp_path / "modules.py", IN_MODULES)
@@ -182,12 +183,44 @@ assert (before, after) == (1.0, 5.0), (before, after)
 
 
 @pytest.mark.usefixtures("warm")
-def test_a_statement_of_torch_is_said_to_be_one_if_only_such_are_captured(tmp_path: Path) -> None:
+def test_no_statement_is_named_if_only_dynamos_own_are_captured(tmp_path: Path) -> None:
     """Dynamo has no guard on a hook that is added to a compiled module later."""
-    (found,) = places_of(tmp_path / "hooked.py", HOOKED)
-    assert found.unit == "dynamo.line"
-    assert found.subject.split("torch/nn/modules/")[1].startswith("container.py:")
-    assert described(found).startswith("it fails if Dynamo captures this statement of torch, and ")
+    assert places_of(tmp_path / "hooked.py", HOOKED) == ()
+
+
+FROZEN = """
+import torch
+
+class Frozen(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return x.sin()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return torch.zeros_like(grad)
+
+def loss(x):
+    return Frozen.apply(x).sum()
+
+result = torch.compile(torch.func.grad(loss), fullgraph=True)(torch.ones(2))
+assert result.tolist() == [0.0, 0.0], result
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("warm")
+def test_a_statement_of_torch_is_said_to_be_one(tmp_path: Path) -> None:
+    """Under torch.func, Dynamo differentiates a Function of which it captures forward only."""
+    (found,) = places_of(tmp_path / "frozen.py", FROZEN)
+    assert "return eager_transforms.grad_impl(func, " in found.subject
+    assert described(found).startswith(
+        "it fails if Dynamo captures this statement of torch, and passes if the capture ends before"
+    )
 
 
 WITHOUT_TENSORS = """

@@ -421,6 +421,14 @@ def test_the_failure_that_is_searched_for_is_not_another_failure(tmp_path: Path)
     assert not (tmp_path / "other").exists()
 
 
+def test_what_fails_without_backward_as_one_node_is_not_another_failure(tmp_path: Path) -> None:
+    asked = oracle(tmp_path, backends.target(backends.raises))
+    asked.failure = Outcome(Kind.WRONG, "forward", "forward | wrong value")
+    without = Toggles.parse(["autograd.backward"])
+    assert asked.ask(tanh_case(), without, "raises instead").kind is Kind.EXCEPTION
+    assert asked.others.scripts == {}
+
+
 def test_no_more_than_sixteen_other_failures_are_kept(tmp_path: Path) -> None:
     others = OtherFailures(tmp_path, EventLog(None))
     candidates = Candidates(backends.target("eager"), Ambient())
