@@ -22,6 +22,14 @@ LIMIT = re.compile(
     re.MULTILINE,
 )
 """The warning with which Dynamo stops compiling a function."""
+FORBIDDEN = re.compile(
+    r"(?:filename: '(?P<file>[^']*)', function name: '(?P<name>[^']*)', line number: (?P<line>\d+)"
+    r"|Recompiling function (?P<function>\S+) in (?P<place>[^\n]+))\n"
+    r"\s*triggered by the following guard failure\(s\):\n"
+    r"\s*- (?:\d+/\d+: )?(?P<guard>[^\n]+?)(?:  +#[^\n]*)?$",
+    re.MULTILINE,
+)
+"""The error of a stance or setting that forbids to compile a function again."""
 OF_THE_USER = "from user code:\n"
 """The text that Dynamo writes before the stack of the program it was capturing."""
 
@@ -68,14 +76,28 @@ def stack_of_user(text: str) -> str:
 
 
 def guard_at_limit(text: str) -> str:
-    """Say which function Dynamo no longer compiles, and the guard that failed last; or nothing."""
+    """Say which function Dynamo does not compile again, and the guard that failed; or nothing."""
     reached = list(LIMIT.finditer(text))
     if not reached:
-        return ""
+        return _guard_of_forbidden(text)
     found = reached[-1]
     return (
         f"{found['function']} ({found['place']}) had been compiled {found['times']} times; "
         f"the guard that failed last is {found['guard']}"
+    )
+
+
+def _guard_of_forbidden(text: str) -> str:
+    """Say which function may not be compiled again, and the guard that asks for it; or nothing."""
+    raised = list(FORBIDDEN.finditer(text))
+    if not raised:
+        return ""
+    found = raised[-1]
+    function = found["function"] or found["name"]
+    place = found["place"] or f"{found['file']}:{found['line']}"
+    return (
+        f"{function} ({place}) may not be compiled again in this script; "
+        f"the guard of its newest code that fails is {found['guard']}"
     )
 
 

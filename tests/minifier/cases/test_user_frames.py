@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+import pytest
 import torch
 from captured import captured
 
@@ -80,6 +81,31 @@ def test_the_guard_because_of_which_a_function_is_compiled_again_is_named() -> N
     assert "had been compiled 2 times; the guard that failed last is " in said
     assert said.endswith("['name'] == 'bb'")
     assert guard_at_limit("nothing of the kind") == ""
+
+
+@pytest.mark.parametrize("by_stance", [True, False])
+def test_the_guard_that_asks_for_a_forbidden_compile_is_named(by_stance: bool) -> None:
+    def padded(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    step = torch.compile(padded, backend="eager", dynamic=False)
+    for size in (2, 3):
+        step(torch.ones(size))
+    forbidding = (
+        torch.compiler.set_stance("fail_on_recompile")
+        if by_stance
+        else torch._dynamo.config.patch(error_on_recompile=True)
+    )
+    with forbidding, pytest.raises(Exception, match="ecompil") as raised:
+        step(torch.ones(5))
+    said = guard_at_limit(
+        f"Traceback (most recent call last):\n{raised.type.__name__}: {raised.value}\n"
+    )
+    assert said.startswith("padded (")
+    assert said.endswith(
+        f":{padded.__code__.co_firstlineno}) may not be compiled again in this script; the guard "
+        "of its newest code that fails is tensor 'x' size mismatch at index 0. expected 3, actual 5"
+    )
 
 
 def test_lines_of_packages_whose_names_begin_like_torch_are_the_users() -> None:
