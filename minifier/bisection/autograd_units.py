@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from tcdebug.compiler.gate.gate import Decision
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.bisect import Fault, Verdict
-from tcdebug.minifier.bisection.certainty import CONFIRMING_RUNS, Repeatable
+from tcdebug.minifier.bisection.certainty import Repeatable, confirming_runs
 from tcdebug.minifier.bisection.fake_kernels import described, find_fake_kernels
 from tcdebug.minifier.cases.layer_names import (
     AUTOGRAD,
@@ -124,7 +124,7 @@ def _is_in_backward(asked: Repeatable, base: Toggles, alone: Outcome, confidence
     if alone.kind is Kind.WRONG:
         return False
     toggles = base.without(off=[DECOMPOSITIONS])
-    passes = passes_needed(asked.rate(toggles, alone, CONFIRMING_RUNS), 2, confidence)
+    passes = passes_needed(asked.rate(toggles, alone, confirming_runs(alone)), 2, confidence)
     if passes is None:
         return False
     asked.require_passes(passes)

@@ -24,6 +24,8 @@ from tcdebug.minifier.search.repeats import Rate, passes_needed
 
 CONFIRMING_RUNS = 4
 """Further runs that must fail before a failure is assumed to occur every time."""
+CONFIRMING_HANGS = 2
+"""The same for a hang, whose runs take longer than the passes that make up for the other two."""
 RATE_RUNS = 12
 """Runs that measure the rate of a failure that does not occur every time."""
 EXPECTED_PASSES = 10
@@ -68,6 +70,11 @@ class CertainVerdict:
             yield f"a culprit could not be named with a confidence of {wanted:.0%}"
 
 
+def confirming_runs(failure: Outcome) -> int:
+    """Return how many further runs must fail before a failure is assumed to occur every time."""
+    return CONFIRMING_HANGS if failure.kind is Kind.HANG else CONFIRMING_RUNS
+
+
 def certain_verdict(
     asked: Repeatable,
     failure: Outcome,
@@ -84,7 +91,7 @@ def certain_verdict(
     if failure.interrupted:
         verdict = search(asked.ask)
         return CertainVerdict(verdict, Rate(1, 1), wanted if verdict.faults else 0.0)
-    rate = asked.rate(base, failure, CONFIRMING_RUNS)
+    rate = asked.rate(base, failure, confirming_runs(failure))
     doubt = 1 - wanted
     if rate.failed == rate.runs:
         verdict = search(asked.ask)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from tcdebug.compiler.gate.gate import Decision
 from tcdebug.compiler.gate.toggles import Toggles, belongs
 from tcdebug.minifier.bisection.bisect import Fault
-from tcdebug.minifier.bisection.certainty import CONFIRMING_RUNS, Repeatable
+from tcdebug.minifier.bisection.certainty import Repeatable, confirming_runs
 from tcdebug.minifier.cases.layer_names import FAKE_KERNELS
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.search.repeats import passes_needed
@@ -30,7 +30,7 @@ def find_fake_kernels(
     wrong = {d.unit: d for d in corrected.decisions if belongs(d.unit, FAKE_KERNELS)}
     if corrected.kind is not Kind.OK or not wrong:
         return ()
-    passes = passes_needed(asked.rate(base, failure, CONFIRMING_RUNS), len(wrong), confidence)
+    passes = passes_needed(asked.rate(base, failure, confirming_runs(failure)), len(wrong), confidence)
     if passes is None:
         return ()
     asked.require_passes(passes)

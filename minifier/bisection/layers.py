@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.bisect import Ask
-from tcdebug.minifier.bisection.certainty import CONFIRMING_RUNS, Repeatable
+from tcdebug.minifier.bisection.certainty import confirming_runs, Repeatable
 from tcdebug.minifier.cases.outcome import Outcome
 from tcdebug.minifier.search.repeats import passes_needed
 from tcdebug.minifier.targets import ladder
@@ -52,7 +52,7 @@ def find_graph_layer(
     interrupted. Raises BudgetUsed.
     """
     if not failure.interrupted:
-        rate = asked.rate(base, failure, CONFIRMING_RUNS)
+        rate = asked.rate(base, failure, confirming_runs(failure))
         passes = passes_needed(rate, len(ladder.below(backend)), confidence)
         if passes is None:
             return LayerFinding(notes=("it fails too rarely to find the layer at fault",))

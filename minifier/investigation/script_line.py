@@ -20,8 +20,8 @@ from tcdebug.minifier.subjects.script import ScriptSubject, WholeScript, script_
 
 FRAME = "dynamo.frame."
 CALL = "dynamo.call"
-OF_DYNAMO = "torch._dynamo.exc."
-"""The module of the exceptions of Dynamo, as a signature has it."""
+OF_DYNAMO = "_dynamo.exc."
+"""The end of the module of Dynamo's exceptions, as a signature has it."""
 OF_ITS_OWN = os.path.join("torch", "_dynamo", "")
 """The folder of the functions that Dynamo puts around those of the program."""
 MANY_CALLS = 100_000

@@ -128,7 +128,8 @@ def _fault_rows(fault: ReportedFault) -> list[tuple[str, str]]:
     if fault.alternatives:
         rows.append(("or", f"[unit]{', '.join(fault.alternatives)}[/]: passes only if all are off"))
     if fault.partners:
-        rows.append(("only if", f"[unit]{', '.join(fault.partners)}[/] is on too"))
+        are = "is" if len(fault.partners) == 1 else "are"
+        rows.append(("only if", f"[unit]{', '.join(fault.partners)}[/] {are} on too"))
     for group in fault.either:
         rows.append(("only if", f"[unit]{' or '.join(group)}[/] is on too"))
     if fault.requires:

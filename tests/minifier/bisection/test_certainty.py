@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from flaky_compiles import WHOLE_UNIT, Flaky, answer
+from flaky_compiles import HANG, WHOLE_UNIT, Flaky, answer
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
@@ -46,6 +46,19 @@ def test_a_failure_that_shows_every_time_costs_seven_more_runs() -> None:
     assert found.rate == Rate(4, 4)
     assert sure.runs - plain.runs == 7
     assert list(found.notes(0.99)) == []
+
+
+def test_a_hang_that_shows_every_time_hangs_twice_more() -> None:
+    hang = Flaky(1.0, 0, failure=HANG)
+    found = hang.bisected()
+    assert found.rate == Rate(2, 2)
+    assert answer(found) == "right"
+
+
+@pytest.mark.parametrize("p", [0.95, 0.8, 0.5])
+def test_a_flaky_hang_is_blamed_wrongly_no_more_often_than_stated(p: float) -> None:
+    answers = Counter(answer(Flaky(p, seed, failure=HANG).bisected()) for seed in range(200))
+    assert answers["wrong"] <= 0.01 * 200
 
 
 def test_a_flaky_failure_says_how_often_it_shows() -> None:

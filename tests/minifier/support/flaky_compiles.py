@@ -17,6 +17,7 @@ from tcdebug.minifier.search.repeats import Rate, Tally, settle
 
 OK = Outcome(Kind.OK)
 WRONG = Outcome(Kind.WRONG, "forward", "forward | wrong value")
+HANG = Outcome(Kind.HANG, "compile", "compile | hang")
 STEPS = [
     *(("passes.algebraic", f"n{k}") for k in range(12)),
     *(("lower.aten.add.Tensor", f"n{k}") for k in range(30)),
@@ -40,7 +41,7 @@ def decided(off: tuple[str, ...]) -> tuple[Decision, ...]:
 
 @dataclass
 class Flaky:
-    """A compile that is wrong with probability `p` once it takes one of the culprits' steps."""
+    """A compile that fails with probability `p` once it takes one of the culprits' steps."""
 
     p: float
     seed: int
@@ -48,7 +49,8 @@ class Flaky:
     always: bool = False
     """Whether it also fails with every step off."""
     otherwise: Outcome = OK
-    """Its outcome if it is not wrong."""
+    """Its outcome if it does not fail."""
+    failure: Outcome = WRONG
     searches: int = 0
     passes_needed: int = 1
     contradicted: bool = False
@@ -63,7 +65,7 @@ class Flaky:
 
     def ask(self, toggles: Toggles, purpose: str) -> Outcome:
         known = self.tallies.get(tuple(toggles.texts()))
-        for tally in settle(known, lambda: self.run(toggles), WRONG, self.passes_needed):
+        for tally in settle(known, lambda: self.run(toggles), self.failure, self.passes_needed):
             self.keep(toggles, tally)
         return self.tallies[tuple(toggles.texts())].outcome
 
@@ -84,7 +86,7 @@ class Flaky:
         taken = {(d.unit, d.subject) for d in decisions if d.allowed}
         faulty = self.always or not taken.isdisjoint(self.culprits)
         fails = self.generator.random() < self.p and faulty
-        end = WRONG if fails else self.otherwise
+        end = self.failure if fails else self.otherwise
         return Outcome(end.kind, end.phase, end.signature, decisions=decisions)
 
     def bisected(self, wanted: float = 0.99) -> CertainVerdict:
