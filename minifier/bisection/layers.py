@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.bisect import Ask
-from tcdebug.minifier.bisection.certainty import confirming_runs, Repeatable
+from tcdebug.minifier.bisection.certainty import Repeatable, confirming_runs
 from tcdebug.minifier.cases.outcome import Outcome
 from tcdebug.minifier.search.repeats import passes_needed
 from tcdebug.minifier.targets import ladder
