@@ -186,8 +186,12 @@ def described(place: Decision) -> str:
             f"it fails if Dynamo captures this function, and passes if it does not "
             f"({place.unit}): {place.subject}"
         )
-    what = "call" if place.unit == CALL else "statement"
-    what += " of torch" if _is_of_torch(place.subject) else ""
+    if place.unit == CALL:  # what follows, such as the end of a loop, belongs to no other call
+        return (
+            f"it passes if the capture ends before this call, and fails if it goes on from there "
+            f"({place.unit}): {place.subject}"
+        )
+    what = "statement of torch" if _is_of_torch(place.subject) else "statement"
     return (
         f"it fails if Dynamo captures this {what}, and passes if the capture ends before it "
         f"({place.unit}): {place.subject}"
