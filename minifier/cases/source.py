@@ -29,8 +29,6 @@ CLEANUP = re.compile(r";  [\w. =]+ = None$")
 PRIVATE = re.compile(r"torch\._C\._nn\.(\w+)")
 DATA = re.compile(r"torch\._C\._autograd\._get_data_attr\((\w+)\)")
 """How Dynamo writes `x.data`. It does not capture the function that it calls there."""
-LOWERS_VERSION = "_lower_version_count_by_1"
-"""The name of the function that Dynamo calls after it has written `x.data = y` as `x.set_(y)`."""
 DOTTED = re.compile(r"\btorch(?:\.\w+)+")
 RESERVED = ("torch", "data", "stored", "wide", "memory", "inf", "nan", "device", "Graph")
 """Names that a repro script itself uses."""
@@ -215,21 +213,7 @@ def _writable(module: fx.GraphModule) -> fx.Graph:
         node.type = None
         if node.target is torch.ops.higher_order.tag_activation_checkpoint:
             node.target = torch.utils.checkpoint.checkpoint
-    _data_restored(graph)
     return graph
-
-
-def _data_restored(graph: fx.Graph) -> None:
-    """Write `x.data = y` where Dynamo sets the storage and takes the count of versions back."""
-    for node in list(graph.nodes):
-        if getattr(node.target, "__name__", "") != LOWERS_VERSION or not node.args:
-            continue
-        (update,) = node.args
-        if isinstance(update, fx.Node) and update.target is torch.Tensor.set_:
-            with graph.inserting_before(update):
-                graph.call_function(setattr, (update.args[0], "data", update.args[1]))
-            for written in (node, update):
-                graph.erase_node(written)
 
 
 def _regions_restored(graph: fx.Graph) -> set[str]:
