@@ -68,9 +68,14 @@ EAGER_RERUNS, EAGER_RERUNS_IN_DOUBT = 1, 3
 """How often a script runs in eager again if its repro confirms the layer, and if it does not."""
 
 
+SEARCHED_AGAIN = "the layer is searched for in fresh processes"
 IN_FRESH_PROCESSES = Fallback(
-    "the layer is searched for in fresh processes",
+    SEARCHED_AGAIN,
     "the script ended otherwise there than in forks of a process that has imported torch",
+)
+NO_LAYER_IN_FORKS = Fallback(
+    SEARCHED_AGAIN,
+    "the runs in forks of a process that has imported torch left the layer undecided",
 )
 
 
@@ -98,6 +103,11 @@ class ScriptFailure:
     def in_backend(self) -> bool:
         """Whether the backend is at fault, which `within_backend` narrows down."""
         return self.finding.settled and self.finding.layer == BACKEND
+
+    @property
+    def why_in_fresh_processes(self) -> Fallback:
+        """Why the layer is searched for again, in fresh processes."""
+        return IN_FRESH_PROCESSES if self.finding.settled else NO_LAYER_IN_FORKS
 
     def holds_in_fresh_processes(self) -> bool:
         """Return whether a layer was found that no fresh process contradicts.

@@ -21,7 +21,6 @@ from tcdebug.minifier.investigation.findings import FailureFindings, FailureFoun
 from tcdebug.minifier.investigation.investigate import Investigation
 from tcdebug.minifier.investigation.report import Report, ReportedFailure
 from tcdebug.minifier.investigation.script_failure import (
-    IN_FRESH_PROCESSES,
     NONE_ALONE,
     ScriptFailure,
 )
@@ -175,5 +174,5 @@ def judge_script(
             return failed
     except BudgetUsed:
         return ScriptFailure(job, failure, search.so_far(), runs, search, in_budget=False)
-    log.emit(IN_FRESH_PROCESSES)
+    log.emit(failed.why_in_fresh_processes)
     return judge_script(job, log, deadline - time.monotonic(), say, endless=endless)

@@ -427,3 +427,18 @@ def test_an_error_that_torch_blames_on_the_program_has_a_note(message: str, note
     assert finding.layer == "layer.backend"
     note = "torch reports a mistake of the program: UserError"
     assert (note in finding.notes) is noted
+
+
+@pytest.mark.parametrize(
+    ("settled", "said"),
+    [
+        (True, "the script ended otherwise there than in forks of a process"),
+        (False, "the runs in forks of a process that has imported torch left the layer undecided"),
+    ],
+)
+def test_only_a_contradiction_is_reported_as_one(tmp_path: Path, settled: bool, said: str) -> None:
+    finding = ScriptLayer("layer.decompositions", {(): FAILS}, settled=settled)
+    job, search = Job("search", "s.py", [], str(tmp_path)), LayerSearch(lambda questions: {}, FAILS)
+    runs = ScriptRuns(job, EventLog(None), 60.0, 0.0)
+    failed = ScriptFailure(job, FAILS, finding, runs, search)
+    assert failed.why_in_fresh_processes.reason.startswith(said)
