@@ -20,10 +20,10 @@ from tcdebug.minifier.capture.exports import (
     dynamic_dimensions,
     jit_settings,
 )
-from tcdebug.minifier.cases.case import Case, flatten, from_captured
+from tcdebug.minifier.cases.case import Case, flatten, from_captured, relations
 from tcdebug.minifier.cases.layer_names import AOTINDUCTOR_BACKEND
-from tcdebug.minifier.cases.lineage import lineage
 from tcdebug.minifier.cases.source import for_eager
+from tcdebug.minifier.cases.subclasses.apart import calling_once
 from tcdebug.minifier.repros.script_setup import sets_up
 from tcdebug.minifier.targets.backends import INDUCTOR, Backend
 from tcdebug.minifier.targets.describe import describe
@@ -170,13 +170,14 @@ class _RecordedGraph:
     """The number of calls that were judged because they raised in eager."""
 
     def __call__(self, *values: Any) -> Any:
-        layout = (*map(_layout, values), *lineage(values).text())
+        layout = (*map(_layout, values), *relations(values))
         recorder = self.recording.recorder
         if not recorder.refusals and layout not in self.seen and len(self.seen) < CALLS:
             self.seen.add(layout)
             self._judge(values, len(self.seen) - 1)
         try:
-            return self.eager(*values)
+            with calling_once(values):
+                return self.eager(*values)
         except Exception as error:
             recorder.raised(self.ordinal, error)
             if recorder.refusals and self.refused < CALLS:
@@ -194,5 +195,5 @@ class _RecordedGraph:
 def _layout(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         strides = value.stride() if value.layout == torch.strided else ()
-        return (value.dtype, tuple(value.shape), strides, value.requires_grad)
+        return (value.dtype, str(tuple(value.shape)), strides, value.requires_grad)
     return type(value)

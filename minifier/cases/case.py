@@ -18,6 +18,8 @@ from torch import fx
 
 from tcdebug.compiler.gate.fingerprint import graph_id
 from tcdebug.minifier.cases.lineage import Change, lineage
+from tcdebug.minifier.cases.subclasses.apart import taken_apart, without_torch_function
+from tcdebug.minifier.cases.subclasses.parts import is_wrapper
 from tcdebug.minifier.cases.user_frames import frames, innermost
 
 
@@ -83,7 +85,7 @@ class Case:
         The layouts include which inputs are views of one another or share memory.
         """
         parts = [_graph_key(self.module, self.graph), *(i.key for i in self.inputs)]
-        parts += lineage(self.values()).text()
+        parts += relations(self.values())
         return blake2b("\0".join(parts).encode(), digest_size=8).hexdigest()
 
     def attributes(self) -> dict[str, Any]:
@@ -192,6 +194,9 @@ def _value_key(value: Any) -> str:
 
 def tensor_key(value: torch.Tensor) -> str:
     """Return the layout of a tensor and a digest of its contents."""
+    if is_wrapper(value):
+        apart = taken_apart([value])
+        return " ".join([*apart.wrappers(), *map(_value_key, apart.parts)])
     strided = value.layout == torch.strided and not value.is_quantized
     layout = f"{value.dtype} {tuple(value.shape)} {value.stride() if strided else value.layout}"
     return f"{layout} {contents_key(value)}"
@@ -216,6 +221,9 @@ def clone_values(values: Sequence[Any], change: Change | None = None) -> list[An
     memory, for example by a wider dtype. Raises SharedDtypes if tensors of several dtypes share
     that memory.
     """
+    if change is None and any(map(is_wrapper, values)):
+        apart = taken_apart(values)
+        return apart.together(clone_values(apart.parts))
     family = lineage(values)
     made = family.build(change)
     copies: dict[int, torch.Tensor] = {}
@@ -223,6 +231,12 @@ def clone_values(values: Sequence[Any], change: Change | None = None) -> list[An
         if isinstance(value, torch.Tensor) and id(value) not in copies:
             copies[id(value)] = _clone(value, change) if place is None else made[place]
     return [copies[id(v)] if isinstance(v, torch.Tensor) else v for v in values]
+
+
+def relations(values: Sequence[Any]) -> list[str]:
+    """Describe how values are made and related, without their contents."""
+    apart = taken_apart(values)
+    return [*apart.wrappers(), *lineage(apart.parts).text()]
 
 
 def _clone(value: torch.Tensor, change: Change | None) -> torch.Tensor:
@@ -254,14 +268,17 @@ def from_captured(module: fx.GraphModule, values: Sequence[Any]) -> Case:
     that the graph can be captured again. So do other symbolic integers, of tensors without
     elements: an integer itself would be a constant of the new graph. It passes a float that may
     change as a tensor and reads that, which it would not capture again either. The float itself
-    becomes the argument.
+    becomes the argument. A tensor of a class that only overrides functions becomes a plain one.
     """
+    values = without_torch_function(values)
     graph, copies = copy_graph(module.graph)
     placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
     inputs: list[CaseInput] = []
     for node, value in zip(placeholders, values, strict=True):
         example = _example(node)
-        plain = int(value) if isinstance(value, torch.SymInt) else value
+        # the size of a ragged dimension is no number; the graph reads it from the tensor
+        counts = isinstance(value, torch.SymInt) and not value.node.is_nested_int()
+        plain = int(value) if counts else value
         if (read := _float_read(node)) is not None:
             plain, example = float(value), None
             copies[node].type, copies[node].meta["example_value"] = None, _example(read)
@@ -311,6 +328,8 @@ def _float_read(placeholder: fx.Node) -> fx.Node | None:
 def _dynamic_dims(example: Any) -> tuple[int, ...]:
     if not isinstance(example, torch.Tensor):
         return ()
+    if example.layout == torch.jagged:
+        return ()  # torch itself makes ragged sizes symbolic
     return tuple(k for k, s in enumerate(example.shape) if isinstance(s, torch.SymInt))
 
 

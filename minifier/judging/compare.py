@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from tcdebug.minifier.cases.subclasses.parts import is_wrapper, parts_of
+
 TOLERANCE: dict[torch.dtype, tuple[float, float]] = {
     torch.float64: (1e-7, 1e-9),
     torch.float32: (1e-4, 1e-5),
@@ -78,10 +80,7 @@ def first_difference(
     for position, (e, c) in enumerate(zip(eager, compiled, strict=True)):
         r = reference[position] if reference is not None else None
         where = f"{name} {position}"
-        if referee is Referee.NAN:
-            found = unexpected_nonfinite(e, c, where)
-        else:
-            found = difference(e, c, r, where, referee)
+        found = difference(e, c, r, where, referee)
         if found is not None:
             return found
     return None
@@ -91,6 +90,8 @@ def unexpected_nonfinite(eager: Any, compiled: Any, where: str) -> Difference | 
     """Find NaN or infinity in a compiled tensor where eager has a number; None if there is none."""
     if not isinstance(eager, torch.Tensor) or not isinstance(compiled, torch.Tensor):
         return None
+    if is_wrapper(eager):
+        return _part_difference(eager, compiled, None, where, Referee.NAN)
     if eager.shape != compiled.shape:
         return None
     if eager.layout != torch.strided or eager.is_quantized:
@@ -112,8 +113,12 @@ def difference(
     referee: Referee = Referee.DEFAULT,
 ) -> Difference | None:
     """Return what is wrong with a compiled value; None if it is right."""
+    if referee is Referee.NAN:
+        return unexpected_nonfinite(eager, compiled, where)
     if not isinstance(eager, torch.Tensor) or not isinstance(compiled, torch.Tensor):
         return _scalar_difference(eager, compiled, where)
+    if is_wrapper(eager) or is_wrapper(compiled):
+        return _part_difference(eager, compiled, reference, where, referee)
     if eager.dtype != compiled.dtype:
         return Difference("dtype", where, f"{compiled.dtype} instead of {eager.dtype}")
     if eager.shape != compiled.shape:
@@ -123,6 +128,25 @@ def difference(
     if not (eager.dtype.is_floating_point or eager.dtype.is_complex):
         return _exact_difference(eager, compiled, where)
     return _float_difference(eager.detach(), compiled.detach(), reference, where, referee)
+
+
+def _part_difference(
+    eager: torch.Tensor, compiled: torch.Tensor, reference: Any, where: str, referee: Referee
+) -> Difference | None:
+    """Return the first difference between the parts of tensors that are made of others."""
+    if type(eager) is not type(compiled):
+        names = [type(value).__name__ for value in (compiled, eager)]
+        return Difference("kind", where, f"{names[0]} instead of {names[1]}")
+    (names, parts), (others, made) = parts_of(eager), parts_of(compiled)
+    if names != others:
+        return Difference("kind", where, f"parts {others} instead of {names}")
+    exact = parts_of(reference)[1] if type(reference) is type(eager) else [None] * len(names)
+    for name, one, other, wide in zip(names, parts, made, exact, strict=True):
+        if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
+            found = difference(one, other, wide, f"{where}.{name}", referee)
+            if found is not None:
+                return found
+    return None
 
 
 def _dense(value: torch.Tensor) -> torch.Tensor:

@@ -25,6 +25,7 @@ from tcdebug.minifier.cases.exception_identity import root_cause
 from tcdebug.minifier.cases.lineage import Change, leaves
 from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature
 from tcdebug.minifier.cases.source import load
+from tcdebug.minifier.cases.subclasses.parts import plain_values, with_parts
 from tcdebug.minifier.judging.compare import Difference, Referee, first_difference
 from tcdebug.minifier.judging.endings import ENDLESS
 from tcdebug.minifier.judging.further_calls import NumberedCall, calls_of, can_be_repeated
@@ -142,11 +143,14 @@ def _converting(dtype: torch.dtype) -> Change:
 def cotangents(roots: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Return the inputs of backward: seeded noise in the shapes of the outputs."""
     generator = torch.Generator().manual_seed(SEED)
-    made: list[torch.Tensor] = []
-    for root in roots:
-        noise = torch.randn(root.shape, generator=generator, dtype=torch.float64)
-        made.append(noise.to(device=root.device, dtype=root.dtype))
-    return made
+
+    def noise(like: torch.Tensor) -> torch.Tensor:
+        if not like.dtype.is_floating_point and not like.dtype.is_complex:
+            return like
+        made = torch.randn(like.shape, generator=generator, dtype=torch.float64)
+        return made.to(device=like.device, dtype=like.dtype)
+
+    return [with_parts(root, noise) for root in roots]
 
 
 class Extra(Protocol):
@@ -340,17 +344,19 @@ def compare_draws(
 def _wrong_outcome(phase: str, difference: Difference) -> Outcome:
     signature = f"{phase} | wrong {difference.what}"
     message = f"{difference.where}: {difference.detail}"
-    what, _, position = difference.where.partition(" ")
+    what, _, place = difference.where.partition(" ")
+    position = place.partition(".")[0]  # the name of a part follows
     output = int(position) if what == "output" and position.isdigit() else None
     return Outcome(Kind.WRONG, phase, signature, message, times=difference.times, output=output)
 
 
 def _same_bits(eager: Results, actual: Results) -> bool:
     """Return whether all floats are equal, NaN included."""
-    pairs = zip(eager.tensors(), actual.tensors(), strict=False)
+    pairs = zip(*(plain_values(run.tensors()) for run in (eager, actual)), strict=False)
     return all(
         torch.allclose(a, b, rtol=0.0, atol=0.0, equal_nan=True)
         for a, b in pairs
+        if isinstance(a, torch.Tensor)
         if a.dtype.is_floating_point and a.layout == b.layout == torch.strided
     )
 

@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 import torch
 
+from tcdebug.minifier.cases.subclasses.parts import is_wrapper
+
 BYTE = 0xFE
 """The byte of filled memory: a NaN in half precision, else a large negative number, and true."""
 OTHER_BYTE = 0x00
@@ -107,7 +109,7 @@ def _differing(first: Any, others: Sequence[Any]) -> torch.Tensor | None:
 
 def _unequal(first: Any, second: Any) -> torch.Tensor | None:
     tensors = isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor)
-    if not tensors or first.layout != torch.strided or first.is_quantized:
+    if not tensors or is_wrapper(first) or first.layout != torch.strided or first.is_quantized:
         return None
     if first.shape != second.shape or first.dtype != second.dtype:
         return None

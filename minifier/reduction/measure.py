@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 
 from tcdebug.minifier.cases.case import Case, flatten
+from tcdebug.minifier.cases.subclasses.parts import is_wrapper
 from tcdebug.minifier.reduction.details import simplify_arguments, simplify_dtypes, simplify_ops
 from tcdebug.minifier.reduction.details.related_inputs import groups
 from tcdebug.minifier.reduction.details.simplify_inputs import simplicity
@@ -22,6 +23,8 @@ class Measure(NamedTuple):
     """The number of inputs with symbolic sizes."""
     constants: int
     """The number of tensors that the graph reads from its module."""
+    wrapped: int
+    """The number of inputs that are made of other tensors."""
     inputs: int
     gradients: int
     operators: int
@@ -47,6 +50,7 @@ def measure(case: Case) -> Measure:
         outputs=len(case.graph.output_node().all_input_nodes),
         dynamic=sum(1 for i in case.inputs if i.dynamic),
         constants=len(constants),
+        wrapped=sum(1 for i in tensors if is_wrapper(i.value)),
         inputs=len(case.inputs),
         gradients=sum(1 for i in tensors if i.value.requires_grad),
         operators=sum(map(simplify_ops.complexity, case.calls)),

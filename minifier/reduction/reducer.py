@@ -9,6 +9,7 @@ from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.reduction import CaseReduction
 from tcdebug.minifier.reduction.details.drop_gradients import DropGradients
 from tcdebug.minifier.reduction.details.lift_constants import LiftConstants
+from tcdebug.minifier.reduction.details.plain_inputs import PlainInputs
 from tcdebug.minifier.reduction.details.shrink_dimensions import ShrinkDimensions
 from tcdebug.minifier.reduction.details.shrink_shapes import ShrinkShapes
 from tcdebug.minifier.reduction.details.simplify_arguments import SimplifyArguments
@@ -29,6 +30,7 @@ from tcdebug.minifier.reduction.operators.truncate import Truncate
 from tcdebug.minifier.search import reducing
 
 OPERATORS: tuple[CaseReduction, ...] = (
+    PlainInputs(),
     Truncate(),
     CutNodes(),
     DropOutputs(),
@@ -36,9 +38,10 @@ OPERATORS: tuple[CaseReduction, ...] = (
     DropRegions(),
     InlineSubgraphs(),
 )
-"""Reductions that remove operators, the biggest steps first."""
+"""Reductions that remove operators, the biggest steps first, in a graph of plain tensors if possible."""
 
 DETAILS: tuple[CaseReduction, ...] = (
+    PlainInputs(),
     StaticShapes(),
     LiftConstants(),
     DropGradients(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from tcdebug.minifier.cases.lineage import (
     Relation,
     lineage,
 )
+from tcdebug.minifier.repros.part_inputs import PartInputs
 
 INLINE = 64
 """Tensors that must be kept are written into the script up to this many elements."""
@@ -30,6 +31,7 @@ class InputsText:
     """The text of the inputs in a repro script."""
 
     inputs: tuple[CaseInput, ...]
+    """The inputs, with the parts of a tensor subclass in its place."""
     how: Mapping[str, str]
     """The origin of each input in the script: literal, seeded, inlined, stored or derived."""
     stored: Mapping[str, torch.Tensor]
@@ -39,13 +41,22 @@ class InputsText:
     """The names of the tensors of the family."""
     inference: bool
     """Whether the script calls its graph in inference mode."""
+    arguments: tuple[str, ...]
+    """The names of the arguments of the graph."""
+    rebuilt: PartInputs
+    """How tensor subclasses are created from their parts."""
 
     @classmethod
     def of(cls, case: Case, *, store: bool, inference: bool) -> InputsText:
-        """Prepare the text for a case. With `store`, all tensors are stored."""
-        family = lineage(case.values())
-        names = _names(case, family)
-        specs = {k: i for i, k in zip(case.inputs, family.places, strict=True) if k is not None}
+        """Prepare the text for a case. With `store`, all tensors are stored.
+
+        Raises NotWritable.
+        """
+        given = PartInputs.of(case)
+        inputs = given.inputs
+        family = lineage([i.value for i in inputs])
+        names = _names(inputs, family)
+        specs = {k: i for i, k in zip(inputs, family.places, strict=True) if k is not None}
         how: dict[str, str] = {}
         stored: dict[str, torch.Tensor] = {}
         for place, member in enumerate(family.members):
@@ -57,13 +68,14 @@ class InputsText:
             how[names[place]] = _kind(value, spec, store=store)
             if how[names[place]] == "stored":
                 stored[names[place]] = value
-        for spec in case.inputs:
+        for spec in inputs:
             if isinstance(spec.value, torch.Tensor) and spec.name not in how:
                 how[spec.name] = _kind(spec.value, spec, store=store)
                 if how[spec.name] == "stored":
                     stored[spec.name] = spec.value
             how.setdefault(spec.name, "literal")
-        return cls(case.inputs, how, stored, family, names, inference)
+        arguments = tuple(i.name for i in case.inputs)
+        return cls(inputs, how, stored, family, names, inference, arguments, given)
 
     @property
     def kind(self) -> str:
@@ -104,7 +116,8 @@ class InputsText:
                 lines.append(f"    {spec.name} = {text}")
             elif self.names[own] != spec.name:
                 lines.append(f"    {spec.name} = {self.names[own]}")
-        lines.append(f"    return [{', '.join(i.name for i in self.inputs)}]\n")
+        lines += [f"    {line}" for line in self.rebuilt.lines]
+        lines.append(f"    return [{', '.join(self.arguments)}]\n")
         return "\n".join(lines) + _STORED * has_data
 
     def _head(self) -> str:
@@ -170,13 +183,13 @@ class InputsText:
         return [self.names[k] for k in self.family.family(place)]
 
 
-def _names(case: Case, family: Lineage) -> tuple[str, ...]:
+def _names(inputs: Sequence[CaseInput], family: Lineage) -> tuple[str, ...]:
     """Return the names of the tensors of a family: those of the inputs, and new ones for bases."""
     given: dict[int, str] = {}
-    for spec, place in zip(case.inputs, family.places, strict=True):
+    for spec, place in zip(inputs, family.places, strict=True):
         if place is not None:
             given.setdefault(place, spec.name)
-    taken = {i.name for i in case.inputs}
+    taken = {i.name for i in inputs}
     for place in range(len(family.members)):
         count = 0
         while place not in given:

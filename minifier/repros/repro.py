@@ -140,7 +140,9 @@ def write(case: Case, repro: Repro, path: Path, *, store: bool = False) -> str:
         expected=repr(expected(repro.outcome)),
         call=repr(repro.call),
         setup=_backend_text(repro.call) + repro.setup,
-        graph="\n".join([*source.imports, "", "", source.text]),
+        graph="\n".join(
+            [*dict.fromkeys([*source.imports, *given.rebuilt.imports]), "", "", source.text]
+        ),
         inputs=given.text(has_data=bool(given.stored or constants)),
         **_judging_texts(case, repro, given, path.name),
     )

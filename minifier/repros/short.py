@@ -34,6 +34,9 @@ KINDS = (Kind.WRONG, Kind.EXCEPTION, Kind.CRASH)
 COARSEST = (torch.float16, torch.bfloat16, torch.float32)
 """The dtypes whose tolerance is that of the referee. Others use those of assert_close."""
 
+SCRIPTS = "sys.modules['__main__']"
+"""What a text contains that needs a class of the script."""
+
 FORWARD = """{inputs}
 
 eager = f(*inputs())
@@ -89,13 +92,16 @@ def short_forms(case: Case, content: Repro) -> Iterator[str]:
     case = readable_names(case)
     given = InputsText.of(case, store=False, inference=content.ambient.inference)
     source = module_source(case.module)
+    if SCRIPTS in given.text(has_data=False):
+        return
     if given.stored or source.constants or content.call["backend"] in (None, *ENTRIES):
         return
     packaged = content.call["backend"] == AOTINDUCTOR_BACKEND
     if packaged and any(i.dynamic for i in case.inputs):
         return
     makes = given.text(has_data=False).rstrip() + "\n"
-    imports = [line for line in source.imports if line.startswith(("import ", "from "))]
+    needed = [*source.imports, *given.rebuilt.imports]
+    imports = [line for line in needed if line.startswith(("import ", "from "))]
     state = content.ambient.text()
     message = " ".join(content.outcome.message.split())[:MOST_MESSAGE]
     about = f"# {content.outcome.kind.value} in {content.outcome.direction}: {message}\n"

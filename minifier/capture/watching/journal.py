@@ -17,12 +17,13 @@ import torch
 from tcdebug.minifier.capture.watching.running import RUNNING, mark, unmark
 from tcdebug.minifier.cases import environment
 from tcdebug.minifier.cases.ambient import Ambient
-from tcdebug.minifier.cases.case import Case, CaseInput, tensors_of
-from tcdebug.minifier.cases.lineage import lineage
+from tcdebug.minifier.cases.case import Case, CaseInput, relations, tensors_of
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.stored import LiveTensors
+from tcdebug.minifier.cases.subclasses.parts import is_wrapper
 from tcdebug.minifier.reduction.details.simplify_inputs import SimplifyInputs
 from tcdebug.minifier.repros import repro
+from tcdebug.minifier.repros.part_inputs import PartInputs
 from tcdebug.minifier.repros.script_setup import Script, script_setup
 from tcdebug.minifier.repros.verify import AS_CALLED, IN_SCRIPT, SECONDS
 from tcdebug.minifier.targets.backends import Backend
@@ -119,7 +120,7 @@ class Journal:
             setup = self._setup(self.script, scene)
             content = replace(content, setup=setup)
         repro.write(case, content, path, store=True)
-        tensors = list(tensors_of(case.values()))
+        tensors = _written(case)
         live = LiveTensors(path.with_suffix(".safetensors"), tensors)
         return Latest(live, _numbers(case), scene.ambient)
 
@@ -153,15 +154,20 @@ class Latest:
     def follow(self, scene: Scene) -> bool:
         """Write the values of another call. Return False if they do not fit the script."""
         case = without_large_storages(scene.case)
-        tensors = list(tensors_of(case.values()))
+        tensors = _written(case)
         fits = _numbers(case) == self.numbers and scene.ambient == self.ambient
         return fits and self.tensors.follow(tensors)
+
+
+def _written(case: Case) -> list[torch.Tensor]:
+    """Return the tensors that a script stores, in order."""
+    return list(tensors_of([i.value for i in PartInputs.of(case).inputs]))
 
 
 def _numbers(case: Case) -> list[object]:
     """Return what a script says about its inputs besides their contents."""
     numbers = [i.value for i in case.inputs if not isinstance(i.value, torch.Tensor)]
-    return [*numbers, *lineage(case.values()).text()]
+    return [*numbers, *relations(case.values())]
 
 
 def _bytes(case: Case) -> int:
@@ -177,13 +183,15 @@ def without_large_storages(case: Case) -> Case:
     """Copy the views of much larger tensors, so that the whole memory need not be stored."""
     owners: dict[int, int] = {}
     for value in tensors_of(case.values()):
-        if value.layout == torch.strided:
+        if value.layout == torch.strided and not is_wrapper(value):
             key = value.untyped_storage().data_ptr()
             owners[key] = owners.get(key, 0) + 1
 
     def copied(spec: CaseInput) -> CaseInput:
         value = spec.value
         if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+            return spec
+        if is_wrapper(value):
             return spec
         storage = value.untyped_storage()
         alone = owners[storage.data_ptr()] == 1

@@ -25,6 +25,8 @@ class ShrinkDimensions:
         together: dict[str, list[str]] = {}
         dynamic = {i.name: i.dynamic for i in case.inputs}
         for name, sizes in size_names(case).items():
+            if name not in shapes(case):
+                continue
             for dim, size in enumerate(sizes):
                 if shapes(case)[name][dim] > 1 and dim not in dynamic[name]:
                     together.setdefault(size, []).append(f"{name}.{dim}")

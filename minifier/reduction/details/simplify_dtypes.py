@@ -10,6 +10,7 @@ import torch
 from torch import fx
 
 from tcdebug.minifier.cases.case import Case, CaseInput, flatten
+from tcdebug.minifier.cases.subclasses.parts import is_wrapper
 from tcdebug.minifier.reduction.details.related_inputs import (
     group_lineage,
     groups,
@@ -40,6 +41,7 @@ class SimplifyDtypes:
             i.name
             for i in case.inputs
             if complexity(getattr(i.value, "dtype", None))
+            and not is_wrapper(i.value)
             and (i.name not in shared or _can_change(case, first.get(i.name)))
         ]
         return inputs + [n.name for n in case.calls if named_complexity(n)]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from tcdebug.minifier.cases.case import Case, CaseInput
+from tcdebug.minifier.cases.subclasses.parts import is_wrapper
 from tcdebug.minifier.reduction.details.related_inputs import groups, groups_by_first
 from tcdebug.minifier.reduction.details.simplify_inputs import make
 
@@ -38,6 +39,8 @@ class SimplifyStrides:
 def is_strided(value: object) -> bool:
     """Return whether a tensor differs in layout from a new tensor, or is not a leaf."""
     if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.is_quantized:
+        return False
+    if is_wrapper(value):
         return False
     computed = value.requires_grad and not value.is_leaf
     larger = value.untyped_storage().nbytes() != value.numel() * value.element_size()

@@ -12,6 +12,7 @@ import torch
 from torch import fx
 
 from tcdebug.minifier.cases.case import Case, CaseInput, flatten
+from tcdebug.minifier.cases.subclasses.parts import is_wrapper
 from tcdebug.minifier.reduction.details.related_inputs import groups, groups_by_first, resized_group
 from tcdebug.minifier.reduction.details.simplify_inputs import make
 from tcdebug.minifier.reduction.operators.surgery import editable, name_of
@@ -29,11 +30,12 @@ MOST_TIMES = 16
 
 
 def shapes(case: Case) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the inputs that are strided tensors."""
+    """Return the shapes of the inputs that are strided tensors, and not made of others."""
     return {
         i.name: tuple(i.value.shape)
         for i in case.inputs
         if isinstance(i.value, torch.Tensor) and i.value.layout == torch.strided
+        if not is_wrapper(i.value)
     }
 
 
@@ -90,7 +92,13 @@ def indices_below(spec: CaseInput, bound: int) -> CaseInput:
     integers = isinstance(value, torch.Tensor) and not (
         value.is_floating_point() or value.dtype.is_complex or value.dtype == torch.bool
     )
-    if not integers or not value.numel() or value.min() < 0 or value.max() < bound:
+    if (
+        not integers
+        or is_wrapper(value)
+        or not value.numel()
+        or value.min() < 0
+        or value.max() < bound
+    ):
         return spec
     if spec.recipe is None or spec.recipe.kind not in ("randint", "arange"):
         return replace(spec, value=value % bound, recipe=None)

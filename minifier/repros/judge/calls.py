@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch._dynamo import compiled_autograd
 
+from tcdebug.minifier.cases.subclasses.parts import plain_values, with_parts
+
 SEED, FURTHER_SEEDS = 1234, (1235, 1236)
 FURTHER_CALLS, FURTHER_SECONDS = 9, 2.0
 """After this time there are no more further calls, if there were at least so many."""
@@ -38,12 +40,13 @@ def run(
     report_phase("forward")
     outputs = flatten(call(*values))
     synchronize()
-    results = {"forward": [detached(value) for value in (*outputs, *values)]}
+    results = {"forward": plain_values([detached(value) for value in (*outputs, *values)])}
     roots = [o for o in outputs if torch.is_tensor(o) and o.requires_grad]
     if wanted and roots and torch.is_grad_enabled():
         report_phase("backward")
         given = cotangents(roots)
-        results["backward"] = list(torch.autograd.grad(roots, wanted, given, allow_unused=True))
+        found = torch.autograd.grad(roots, wanted, given, allow_unused=True)
+        results["backward"] = plain_values(found)
         synchronize()
     return results
 
@@ -114,11 +117,15 @@ def flatten(value: Any) -> list[Any]:
 
 def cotangents(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Return random gradients of outputs, the same for each call."""
-    noise = torch.Generator().manual_seed(SEED)
-    return [
-        torch.randn(o.shape, generator=noise, dtype=torch.float64).to(o.device, o.dtype)
-        for o in outputs
-    ]
+    generator = torch.Generator().manual_seed(SEED)
+
+    def noise(like: torch.Tensor) -> torch.Tensor:
+        if not like.is_floating_point() and not like.is_complex():
+            return like
+        made = torch.randn(like.shape, generator=generator, dtype=torch.float64)
+        return made.to(like.device, like.dtype)
+
+    return [with_parts(output, noise) for output in outputs]
 
 
 def synchronize() -> None:
