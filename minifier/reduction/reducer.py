@@ -38,7 +38,7 @@ OPERATORS: tuple[CaseReduction, ...] = (
     DropRegions(),
     InlineSubgraphs(),
 )
-"""Reductions that remove operators, the biggest steps first, in a graph of plain tensors if possible."""
+"""Reductions that remove operators, the biggest steps first, on plain tensors if possible."""
 
 DETAILS: tuple[CaseReduction, ...] = (
     PlainInputs(),

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import pkgutil
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 SENTINEL = 7.0
+FAKE = "fake"
+"""The name of the backend of torch's fake process group."""
 
 
 class NoFakeGroup(Exception):
@@ -46,12 +48,25 @@ def write_results(rank: int) -> torch.library.Library:
     Results are written where the fake group of an older torch leaves them unwritten. This lasts
     until `_destroy` of the result is called.
     """
-    writers = {} if results_are_written() else WRITERS
+    return _library({} if results_are_written() else WRITERS, IN_PLACE, rank)
+
+
+def replace_collectives(rank: int) -> torch.library.Library:
+    """Give results to all collectives of any group, as a fake group would.
+
+    This lasts until `_destroy` of the result is called.
+    """
+    return _library({**WRITERS, **GATHERERS}, (*IN_PLACE, *WAITING), rank)
+
+
+def _library(
+    writers: Mapping[str, Callable[[Any, Any, int], None]], leaving: Sequence[str], rank: int
+) -> torch.library.Library:
     library = torch.library.Library("c10d", "IMPL")  # type: ignore[no-untyped-call] # not annotated
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that kernels are replaced is what is wanted
         kernels = {name: _writing(name, write, rank) for name, write in writers.items()}
-        kernels |= {name: _leaving(name) for name in IN_PLACE}
+        kernels |= {name: _leaving(name) for name in leaving}
         for name, kernel in kernels.items():
             for key in ("CPU", "CUDA"):
                 alone = torch.compiler.disable(kernel)  # type: ignore[no-untyped-call] # the same; Dynamo would compile the kernel
@@ -149,6 +164,13 @@ def _repeated(received: torch.Tensor, sent: torch.Tensor, _rank: int) -> None:
         received.copy_(sent.reshape(-1).repeat(times)[: received.numel()].view_as(received))
 
 
+def _each_repeated(
+    received: Sequence[torch.Tensor], sent: Sequence[torch.Tensor], rank: int
+) -> None:
+    for out, own in zip(received, sent, strict=True):
+        _repeated(out, own, rank)
+
+
 WRITERS: dict[str, Callable[[Any, Any, int], None]] = {
     "allgather_coalesced_": _same_for_all_ranks,
     "reduce_scatter_": _own_elements,
@@ -160,6 +182,16 @@ WRITERS: dict[str, Callable[[Any, Any, int], None]] = {
     "scatter_": _own_elements,
 }
 """What writes the results of each operator of c10d that torch 2.11 leaves unwritten."""
+
+GATHERERS: dict[str, Callable[[Any, Any, int], None]] = {
+    "allgather_": _same_for_all,
+    "_allgather_base_": _repeated,
+    "allgather_into_tensor_coalesced_": _each_repeated,
+}
+"""The same for the operators whose results every fake group writes."""
+
+WAITING = ("barrier", "send", "recv_", "recv_any_source_")
+"""Operators of c10d that only wait for another rank, or leave what it would send as it is."""
 
 IN_PLACE = ("allreduce_", "allreduce_coalesced_", "broadcast_", "reduce_")
 """Operators of c10d that leave what this rank gives, as it is, but whose futures need values."""

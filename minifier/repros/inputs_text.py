@@ -50,7 +50,7 @@ class InputsText:
     def of(cls, case: Case, *, store: bool, inference: bool) -> InputsText:
         """Prepare the text for a case. With `store`, all tensors are stored.
 
-        Raises NotWritable.
+        Raises NoText.
         """
         given = PartInputs.of(case)
         inputs = given.inputs

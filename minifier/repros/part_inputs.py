@@ -8,7 +8,7 @@ import torch
 
 from tcdebug.minifier.cases.case import Case, CaseInput
 from tcdebug.minifier.cases.subclasses import text
-from tcdebug.minifier.cases.subclasses.apart import Wrapper, taken_apart
+from tcdebug.minifier.cases.subclasses.apart import SubclassTensor, taken_apart
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class PartInputs:
 
     @classmethod
     def of(cls, case: Case) -> PartInputs:
-        """Take the inputs of a case apart. Raises NotWritable."""
+        """Take the inputs of a case apart. Raises NoText."""
         apart = taken_apart(case.values())
         if not apart.wrappers():
             return cls(case.inputs, ())
@@ -35,10 +35,10 @@ class PartInputs:
         whole: dict[int, str] = {}
         lines: list[str] = []
 
-        def name_parts(value: Wrapper, prefix: str) -> None:
+        def name_parts(value: SubclassTensor, prefix: str) -> None:
             for name, part in zip(value.names, value.parts, strict=True):
                 own = f"{prefix}_{name.strip('_')}"
-                if isinstance(part, Wrapper):
+                if isinstance(part, SubclassTensor):
                     name_parts(part, own)
                 elif part not in names and name not in text.LENGTHS:
                     names[part] = _free(own, taken)
@@ -47,7 +47,7 @@ class PartInputs:
 
         again: list[CaseInput] = []
         for spec, value in zip(case.inputs, apart.values, strict=True):
-            if not isinstance(value, Wrapper):
+            if not isinstance(value, SubclassTensor):
                 names.setdefault(value, spec.name)
                 again.append(spec)
                 continue

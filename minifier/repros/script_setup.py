@@ -64,13 +64,15 @@ def script_setup(
     *,
     entered: bool = False,
     rank: Rank | None = None,
+    group: Rank | None = None,
 ) -> str:
     """Return Python for a repro in `folder` that needs the script's set-up before graph `ordinal`.
 
     A script that is only imported may define the `backend`. `entered` says that the script gives
-    graphs directly to inductor. If it runs as a `rank` alone, so does the repro. A copy of the
-    script is put beside the repro, in case the original is missing or has changed, and so is the
-    standard input if it is a file.
+    graphs directly to inductor. If it runs as a `rank` alone, so does the repro. `group` is
+    the place in the process group that the graph needs, which a script that is only imported does
+    not create. A copy of the script is put beside the repro, in case the original is missing or has
+    changed, and so is the standard input if it is a file.
     """
     place = ""
     if rank is not None:
@@ -96,6 +98,7 @@ def script_setup(
         grouping=_GROUPING.format(init=_init_text(rank), writing=_writing_text(rank) or _FINISHED)
         if rank
         else "",
+        group=_grouped(_GROUP_OF_IMPORTED, group) if group else "",
     )
 
 
@@ -205,6 +208,13 @@ def set_up(then):
     torch.distributed.init_process_group({init}){writing}
     then()
 """
+
+_GROUP_OF_IMPORTED = """
+    # Its graph communicates with other ranks. It runs alone, with torch's fake process group: what
+    # other ranks would send is replaced by what this rank sends.
+    import torch.distributed
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+    torch.distributed.init_process_group({init}){writing}"""
 
 _SETUP = """
 # The failure needs what the script sets up. The script runs up to graph {ordinal}, from its
@@ -333,6 +343,6 @@ def set_up(then):
     CALL["backend"] = CALL["backend"] or names.get({backend!r})
     for name in Graph.forward.__code__.co_names:  # functions of the script
         if name in names:
-            globals().setdefault(name, names[name])
+            globals().setdefault(name, names[name]){group}
     then()
 """

@@ -21,11 +21,9 @@ from tcdebug.minifier.processes.sleeping import Sleeping
 from tcdebug.minifier.processes.threads import Threads
 from tcdebug.minifier.repros.script_setup import Script
 from tcdebug.minifier.sessions.execution import Broken, Finished, leave
+from tcdebug.minifier.sessions.one_rank import communicates
 from tcdebug.minifier.sessions.search import Session
 from tcdebug.minifier.targets.backends import Backend
-
-COLLECTIVES = ("c10d", "torch.distributed")
-"""Parts of the names of operators that communicate with other ranks."""
 
 
 def process_name() -> str:
@@ -77,13 +75,5 @@ def _unfit(case: Case) -> str:
     """Return why candidates of a graph cannot be forked from this process; empty if they can."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # torch has no annotation
         return "its process has initialised CUDA"
-    return "it communicates with other ranks" if _collective(case) else ""
-
-
-def _collective(case: Case) -> bool:
-    """Return whether the graph waits for other ranks, so that it would hang alone."""
-    return any(part in _named(node.target) for node in case.calls for part in COLLECTIVES)
-
-
-def _named(target: object) -> str:
-    return f"{getattr(target, '__module__', '')} {target}"
+    alone = Rank.of_this_process() is not None  # its rank can run without the others
+    return "it communicates with other ranks" if alone and communicates(case) else ""

@@ -1,9 +1,13 @@
-"""Runs one rank of a distributed job as a single process.
+"""Runs one rank of a distributed job as a single process, or judges one graph in this way.
 
 Its process group is torch's fake one, with the rank and size of the real one. Collectives return at
 once: what other ranks would send is replaced by what this rank sends. Values differ from those of
 the job, but they are the same in eager and compiled. A graph that communicates can therefore be
 judged, and candidates on a GPU can be forked as from any script.
+
+A rank that runs with the others has a real group. Candidates cannot use it: the others wait in the
+script, and a fork has none of the threads that communicate. While a graph that communicates is
+judged there, its collectives return at once too.
 """
 
 from __future__ import annotations
@@ -14,10 +18,15 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
+
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.patching import Patch, patched
+from tcdebug.minifier.cases.case import Case
+from tcdebug.minifier.cases.subclasses.apart import taken_apart
+from tcdebug.minifier.cases.subclasses.text import distributed
 from tcdebug.minifier.processes.job import Rank
-from tcdebug.minifier.repros.fake_group import write_results
+from tcdebug.minifier.repros.fake_group import FAKE, replace_collectives, write_results
 
 MODULES = (
     "torch.distributed",
@@ -29,6 +38,12 @@ LOST = "a rank that runs alone waits for the others"
 INIT = tuple(Patch(m, "init_process_group", LOST, ("backend", "rank", "store")) for m in MODULES)
 NEW_GROUP = tuple(Patch(m, "new_group", LOST, ("backend", "pg_options")) for m in MODULES)
 PATCHES = (*INIT, *NEW_GROUP)
+COLLECTIVES = ("c10d", "torch.distributed")
+"""Parts of the names of operators that communicate with other ranks."""
+REPLACED = (
+    "the graph communicates, and was judged as {} alone: what other ranks would send was replaced "
+    "by what it sends itself"
+)
 
 
 @contextlib.contextmanager
@@ -60,3 +75,40 @@ def _like_the_default_group(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(**given)
 
     return new_group
+
+
+def communicates(case: Case) -> bool:
+    """Return whether a graph waits for other ranks, or may: an operator on DTensors."""
+    named = any(part in _named(node.target) for node in case.calls for part in COLLECTIVES)
+    return named or distributed(taken_apart(case.values()).values)
+
+
+def _named(target: object) -> str:
+    return f"{getattr(target, '__module__', '')} {target}"
+
+
+def group_of(case: Case) -> Rank | None:
+    """Return the place of this process in the group that a graph needs; None if it needs none."""
+    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return None
+    if not communicates(case):
+        return None
+    numbers = (torch.distributed.get_rank(), torch.distributed.get_world_size())
+    names = ("RANK", "WORLD_SIZE")
+    return Rank("", [], {n: str(v) for n, v in zip(names, numbers, strict=True)})
+
+
+@contextlib.contextmanager
+def collectives_replaced(group: Rank | None) -> Iterator[bool]:
+    """Let collectives return at once in this block and its forks. Yield whether that was needed.
+
+    It is not if there is no group, or if the group is torch's fake one.
+    """
+    if group is None or torch.distributed.get_backend() == FAKE:
+        yield False
+        return
+    library = replace_collectives(group.rank)
+    try:
+        yield True
+    finally:
+        library._destroy()  # type: ignore[no-untyped-call] # not annotated

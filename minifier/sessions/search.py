@@ -41,12 +41,17 @@ from tcdebug.minifier.oracles.memory_limit import is_over_memory
 from tcdebug.minifier.oracles.oracle import NoHang, Oracle
 from tcdebug.minifier.oracles.other_failures import OtherFailures
 from tcdebug.minifier.processes.interpreters import Interpreters
-from tcdebug.minifier.processes.job import NVML, PARTIAL, REPORT, Job
+from tcdebug.minifier.processes.job import NVML, PARTIAL, REPORT, Job, Rank
 from tcdebug.minifier.processes.threads import Threads
 from tcdebug.minifier.repros.repro import WITHOUT_CACHES
 from tcdebug.minifier.repros.script_setup import Script, fake_group_setup, script_setup
 from tcdebug.minifier.repros.verify import repro_environment
 from tcdebug.minifier.sessions.execution import Broken, Finished
+from tcdebug.minifier.sessions.one_rank import (
+    REPLACED,
+    collectives_replaced,
+    group_of,
+)
 from tcdebug.minifier.sessions.undisturbed import Undisturbed
 from tcdebug.minifier.subjects.graph import GraphSubject
 from tcdebug.minifier.targets.backends import EMBEDDED, INDUCTOR, Backend
@@ -119,6 +124,10 @@ class Session:
         self.others = OtherFailures(self.folder / "other", self.log)
         self.warm: set[str] = set()
         """Names of backends that have been set up."""
+        self.group: Rank | None = None
+        """The place of this process in the process group that the graph needs."""
+        self.replaced = False
+        """Whether the collectives of the graph that is judged are replaced."""
         self.interpreters: Interpreters | None = None
         """Interpreters for the repros of the graph that was judged last."""
 
@@ -135,7 +144,12 @@ class Session:
         with no_other_capture():  # of a thread that sees whether the recorder is active
             self.recorder.active = False
             try:
-                with self.undisturbed.search(), one_at_a_time(self.folder):
+                self.group = group_of(case)
+                with (
+                    self.undisturbed.search(),
+                    one_at_a_time(self.folder),
+                    collectives_replaced(self.group) as self.replaced,
+                ):
                     finished = self._finished(case, backend, ordinal, call)
             except Exception:
                 traceback.print_exc()
@@ -347,17 +361,21 @@ class Session:
         """Return the set-ups to try: none, if possible, then the script up to the failing graph."""
         if self.script is None:
             return ("",)
-        rank = self.job.rank
+        rank, group = self.job.rank, self.job.rank or self.group
         setup = script_setup(
             self.script, ordinal, self.folder, backend.name,
             entered=self.recorder.entered, rank=rank,
+            group=group,
         )  # fmt: skip
         if not backend.named:
             return (setup,)
-        return ("", setup) if rank is None else ("", fake_group_setup(rank), setup)
+        return ("", setup) if group is None else ("", fake_group_setup(group), setup)
 
     def write(self, report: Report, name: str = REPORT) -> None:
         """Write the report atomically."""
+        if self.replaced and self.group is not None:
+            notes = [REPLACED.format(self.group), *report.notes]
+            report = msgspec.structs.replace(report, notes=notes)
         path = self.folder / name
         fresh = path.with_suffix(".new")
         fresh.write_bytes(msgspec.json.format(msgspec.json.encode(report)))

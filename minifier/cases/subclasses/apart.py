@@ -23,7 +23,7 @@ PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 @dataclass(frozen=True)
-class Wrapper:
+class SubclassTensor:
     """A tensor that is made of others: its class, what it says about itself, and its parts.
 
     `parts` are places in a list of values, or wrappers themselves.
@@ -31,7 +31,7 @@ class Wrapper:
 
     kind: type
     names: tuple[str, ...]
-    parts: tuple[int | Wrapper, ...]
+    parts: tuple[int | SubclassTensor, ...]
     context: Any
     size: Any
     stride: Any
@@ -55,7 +55,7 @@ class Wrapper:
 
     def text(self) -> str:
         """Describe everything except the contents of the parts."""
-        inner = [p.text() if isinstance(p, Wrapper) else str(p) for p in self.parts]
+        inner = [p.text() if isinstance(p, SubclassTensor) else str(p) for p in self.parts]
         flags = (self.requires_grad, self.leaf, self.parameter)
         said = repr(self.context), f"{tuple(self.size)} {tuple(self.stride)}"
         context, size = (ADDRESS.sub("", part) for part in said)
@@ -63,8 +63,8 @@ class Wrapper:
         return f"{name} {dict(zip(self.names, inner, strict=True))} {context} {size} {flags}"
 
 
-def _built(part: int | Wrapper, values: Sequence[Any]) -> Any:
-    return part.built(values) if isinstance(part, Wrapper) else values[part]
+def _built(part: int | SubclassTensor, values: Sequence[Any]) -> Any:
+    return part.built(values) if isinstance(part, SubclassTensor) else values[part]
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,11 @@ class Apart:
     """Values as their plain parts, and how each value consists of them."""
 
     parts: tuple[Any, ...]
-    values: tuple[int | Wrapper, ...]
+    values: tuple[int | SubclassTensor, ...]
 
     def together(self, parts: Sequence[Any]) -> list[Any]:
         """Return values that consist of other parts. A tensor that occurs twice is built once."""
-        made: dict[int | Wrapper, Any] = {}
+        made: dict[int | SubclassTensor, Any] = {}
         for value in self.values:
             if id(value) not in made:
                 made[id(value)] = _built(value, parts)
@@ -84,16 +84,16 @@ class Apart:
 
     def wrappers(self) -> list[str]:
         """Describe the values that are made of others."""
-        return [v.text() for v in self.values if isinstance(v, Wrapper)]
+        return [v.text() for v in self.values if isinstance(v, SubclassTensor)]
 
 
 def taken_apart(values: Sequence[Any]) -> Apart:
     """Take values apart. Equal parts have the same place."""
     parts: list[Any] = []
     places: dict[int, int] = {}
-    seen: dict[int, Wrapper] = {}
+    seen: dict[int, SubclassTensor] = {}
 
-    def taken(value: Any) -> int | Wrapper:
+    def taken(value: Any) -> int | SubclassTensor:
         if is_wrapper(value):
             if id(value) not in seen:
                 seen[id(value)] = wrapped(value)
@@ -105,9 +105,9 @@ def taken_apart(values: Sequence[Any]) -> Apart:
             places[id(value)] = len(parts) - 1
         return places[id(value)]
 
-    def wrapped(value: Any) -> Wrapper:
+    def wrapped(value: Any) -> SubclassTensor:
         names, inner = parts_of(value)
-        return Wrapper(
+        return SubclassTensor(
             type(value), tuple(names), tuple(map(taken, inner)), value.__tensor_flatten__()[1],
             value.size(), value.stride(), value.requires_grad, value.is_leaf,
             isinstance(value, torch.nn.Parameter),
@@ -127,7 +127,7 @@ def parts_in(value: Any) -> Iterator[Any]:
 
 
 def without_torch_function(values: Sequence[Any]) -> list[Any]:
-    """Return values in which plain tensors replace those of classes with `__torch_function__` alone.
+    """Return values with plain tensors for those of classes that only override functions.
 
     Dynamo has captured what such a class does: its graph computes with the plain tensors.
     """

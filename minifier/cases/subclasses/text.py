@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tcdebug.minifier.cases.subclasses.apart import Wrapper
+from tcdebug.minifier.cases.subclasses.apart import SubclassTensor
 
 NESTED = "torch.nested.nested_tensor_from_jagged"
 PLACED = "torch.distributed.tensor"
@@ -18,7 +18,7 @@ LENGTHS = {"_min_seqlen_tensor": "min_seqlen", "_max_seqlen_tensor": "max_seqlen
 SINGLE = (type(None), bool, int, float, str, torch.dtype, torch.device, torch.layout)
 
 
-class NotWritable(TypeError):
+class NoText(TypeError):
     """A tensor subclass keeps something that has no text; the message names it."""
 
 
@@ -27,18 +27,20 @@ def is_distributed(kind: type) -> bool:
     return kind.__name__ == "DTensor" and kind.__module__.startswith(PLACED)
 
 
-def distributed(values: Sequence[int | Wrapper]) -> bool:
+def distributed(values: Sequence[int | SubclassTensor]) -> bool:
     """Return whether any of several values is made of a DTensor."""
     return any(
-        is_distributed(v.kind) or distributed(v.parts) for v in values if isinstance(v, Wrapper)
+        is_distributed(v.kind) or distributed(v.parts)
+        for v in values
+        if isinstance(v, SubclassTensor)
     )
 
 
-def imports(values: Sequence[int | Wrapper]) -> list[str]:
+def imports(values: Sequence[int | SubclassTensor]) -> list[str]:
     """Return lines that import what the texts of values need besides torch."""
     found: list[str] = []
     for value in values:
-        if isinstance(value, Wrapper):
+        if isinstance(value, SubclassTensor):
             name = value.kind.__module__
             found += imports(value.parts)
             if is_distributed(value.kind):
@@ -48,13 +50,15 @@ def imports(values: Sequence[int | Wrapper]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def rebuilt(value: Wrapper, parts: Mapping[int, str], objects: Sequence[Any]) -> str:
+def rebuilt(value: SubclassTensor, parts: Mapping[int, str], objects: Sequence[Any]) -> str:
     """Return an expression for a tensor. `parts` and `objects` are its parts, by name and value.
 
-    Raises NotWritable.
+    Raises NoText.
     """
     texts = {
-        name: rebuilt(part, parts, objects) if isinstance(part, Wrapper) else parts.get(part, "")
+        name: rebuilt(part, parts, objects)
+        if isinstance(part, SubclassTensor)
+        else parts.get(part, "")
         for name, part in zip(value.names, value.parts, strict=True)
     }
     if value.kind.__qualname__ == "NestedTensor" and isinstance(value.context, dict):
@@ -62,11 +66,14 @@ def rebuilt(value: Wrapper, parts: Mapping[int, str], objects: Sequence[Any]) ->
     elif is_distributed(value.kind):
         text = _placed(value, texts, objects)
     else:
-        if any(not isinstance(p, Wrapper) and not _is_tensor(objects[p]) for p in value.parts):
-            raise NotWritable(f"{value.kind.__name__} consists not only of tensors")
+        if any(
+            not isinstance(p, SubclassTensor) and not _is_tensor(objects[p]) for p in value.parts
+        ):
+            raise NoText(f"{value.kind.__name__} consists not only of tensors")
         inner = ", ".join(f"{name!r}: {text}" for name, text in texts.items())
         where = f"{tuple(value.size)}, {tuple(value.stride)}"
-        text = f"{_class(value.kind)}.__tensor_unflatten__({{{inner}}}, {literal(value.context)}, {where})"
+        given = f"{{{inner}}}, {literal(value.context)}, {where}"
+        text = f"{_class(value.kind)}.__tensor_unflatten__({given})"
     if value.parameter:
         return f"torch.nn.Parameter({text}, {value.requires_grad})"
     if value.requires_grad:
@@ -83,18 +90,18 @@ def _class(kind: type) -> str:
     """Return an expression for a class. One of the script is found where the script has run."""
     name = kind.__qualname__
     if "<locals>" in name:
-        raise NotWritable(f"the class {name} is defined in a function")
+        raise NoText(f"the class {name} is defined in a function")
     if kind.__module__ == "__main__":
         return f"sys.modules['__main__'].{name}"
     found: Any = sys.modules.get(kind.__module__)
     for part in name.split("."):
         found = getattr(found, part, None)
     if found is not kind:
-        raise NotWritable(f"the class {name} cannot be imported from {kind.__module__}")
+        raise NoText(f"the class {name} cannot be imported from {kind.__module__}")
     return f"{kind.__module__}.{name}"
 
 
-def _nested(value: Wrapper, texts: dict[str, str], objects: Sequence[Any]) -> str:
+def _nested(value: SubclassTensor, texts: dict[str, str], objects: Sequence[Any]) -> str:
     given = [texts["_values"], texts["_offsets"]]
     if "_lengths" in texts:
         given.append(texts["_lengths"])
@@ -106,7 +113,7 @@ def _nested(value: Wrapper, texts: dict[str, str], objects: Sequence[Any]) -> st
     return f"{NESTED}({', '.join(given)})"
 
 
-def _placed(value: Wrapper, texts: dict[str, str], objects: Sequence[Any]) -> str:
+def _placed(value: SubclassTensor, texts: dict[str, str], objects: Sequence[Any]) -> str:
     """Return an expression for a DTensor, which torch before 2.13 takes apart in another way."""
     if "device_mesh" in value.names:
         place = value.parts[value.names.index("device_mesh")]
@@ -130,11 +137,11 @@ def _placement(placement: Any) -> str:
             return f"{PLACED}.Replicate()"
         case "Partial":
             return f"{PLACED}.Partial({placement.reduce_op!r})"
-    raise NotWritable(f"no text for the placement {placement!r}")
+    raise NoText(f"no text for the placement {placement!r}")
 
 
 def literal(value: Any) -> str:
-    """Return Python for what a tensor subclass says about itself. Raises NotWritable."""
+    """Return Python for what a tensor subclass says about itself. Raises NoText."""
     if isinstance(value, type):
         return _class(value)
     if type(value) in SINGLE:
@@ -147,7 +154,7 @@ def literal(value: Any) -> str:
     if type(value) is dict:
         keys, values = _literals(value), _literals(value.values())
         return "{" + ", ".join(f"{k}: {v}" for k, v in zip(keys, values, strict=True)) + "}"
-    raise NotWritable(f"no text for {type(value).__name__}, which the tensor subclass keeps")
+    raise NoText(f"no text for {type(value).__name__}, which the tensor subclass keeps")
 
 
 def _literals(values: Any) -> Iterator[str]:
