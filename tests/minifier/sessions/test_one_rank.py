@@ -12,14 +12,16 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as collectives
+from captured import captured
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.processes.job import Rank, saved_ranks
 from tcdebug.minifier.repros.fake_group import NoFakeGroup
 from tcdebug.minifier.repros.script_setup import Script, script_setup
-from tcdebug.minifier.sessions.one_rank import one_rank
+from tcdebug.minifier.sessions.one_rank import collectives_replaced, group_of, one_rank
 
 SECOND = Rank("train.py", ["--steps", "2"], {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1"})
 
@@ -230,3 +232,44 @@ def test_a_process_that_torchrun_did_not_start_is_not_a_rank(
 ) -> None:
     monkeypatch.delenv("RANK", raising=False)
     assert Rank.of_this_process() is None
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    """A real process group of one rank, and no other."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def communicating(x: torch.Tensor) -> torch.Tensor:
+    return collectives.all_reduce(x, "sum", "0").relu()
+
+
+def test_collectives_of_a_real_group_return_at_once_while_they_are_replaced(alone: None) -> None:
+    x = torch.tensor([1.0, 2.0])
+    outs = [torch.zeros(2), torch.zeros(2)]
+    with collectives_replaced(group_of(captured(communicating, x))) as replaced:
+        assert replaced
+        dist.all_gather(outs, x)  # of two ranks, though the group has one
+        dist.barrier()
+    assert [out.tolist() for out in outs] == [[1.0, 2.0], [1.0, 2.0]]
+    with pytest.raises((RuntimeError, ValueError)):
+        dist.all_gather(outs, x)
+
+
+def test_only_a_graph_that_communicates_needs_a_group(alone: None) -> None:
+    x = torch.ones(2)
+    group = group_of(captured(communicating, x))
+    assert group is not None
+    assert (group.rank, group.world_size) == (0, 1)
+    assert group_of(captured(torch.relu, x)) is None
+    mesh = init_device_mesh("cpu", (1,))
+    assert group_of(captured(torch.relu, DTensor.from_local(x, mesh))) is not None
+
+
+def test_the_fake_group_of_a_script_is_left_as_it_is(second_of_four: None) -> None:
+    with collectives_replaced(SECOND) as replaced:
+        assert not replaced
