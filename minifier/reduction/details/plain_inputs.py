@@ -13,24 +13,26 @@ from tcdebug.minifier.cases.subclasses.parts import is_wrapper
 from tcdebug.minifier.reduction.details.simplify_inputs import make, recipe_for
 from tcdebug.minifier.reduction.trial import can_run
 
+SUBCLASSES = "tensor subclasses"
+
 
 @dataclass(frozen=True)
 class PlainInputs:
-    """Replace any subset of the inputs that are made of other tensors; usually all together."""
+    """Replace all inputs that are made of other tensors. Few operators accept both kinds."""
 
     name: str = "plain_inputs"
     ordered: bool = False
 
     def edits(self, case: Case) -> list[str]:
-        """Return the inputs that are tensor subclasses."""
-        return [i.name for i in case.inputs if is_wrapper(i.value)]
+        """Return one edit if there are such inputs."""
+        return [SUBCLASSES] if any(is_wrapper(i.value) for i in case.inputs) else []
 
     def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
         """Return the case with noise in plain tensors; None if eager cannot run it."""
         changed = {
             spec.name: _plain(spec, position)
             for position, spec in enumerate(case.inputs)
-            if spec.name in edits
+            if is_wrapper(spec.value)
         }
         candidate = case.with_inputs(changed)
         return candidate if can_run(candidate, case) else None

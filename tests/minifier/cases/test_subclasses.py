@@ -29,6 +29,8 @@ from tcdebug.minifier.repros.inputs_text import InputsText
 from tcdebug.minifier.repros.judge.calls import run as run_in_repro
 from tcdebug.minifier.repros.judge.comparison import compare as compare_in_repro
 
+INTEGERS = torch.tensor([[1, 2], [3, 4]], dtype=torch.int8)
+
 
 def case_of(*values: Any) -> Case:
     """Return a case whose graph returns its inputs."""
@@ -66,9 +68,7 @@ def values_of_all_kinds() -> list[Any]:
     return [
         two(2, 3), two(3, 2).requires_grad_(), computed, torch.nn.Parameter(two(2, 2)),
         TwoTensor(two(2, 2), two(2, 2)), two(2, 3).t(), jagged(3, 5), jagged(1, 2, gradient=True),
-        torch.nn.Parameter(
-            Quantised(torch.ones(2, 3, dtype=torch.int8), torch.rand(2, 1), ("rows", 8, None)), False
-        ),
+        torch.nn.Parameter(Quantised(INTEGERS, torch.rand(2, 1), ("rows", 8, None)), False),
     ]  # fmt: skip
 
 
@@ -100,7 +100,7 @@ def test_a_tensor_that_is_passed_twice_is_rebuilt_once() -> None:
 
 
 def test_a_key_depends_on_contents_and_context() -> None:
-    data, scale = torch.ones(2, 2, dtype=torch.int8), torch.ones(2, 1)
+    data, scale = INTEGERS, torch.ones(2, 1)
     keys = {
         case_of(value).key
         for value in (
@@ -126,13 +126,13 @@ def test_distributed_tensors_are_rebuilt_with_their_mesh_and_placement() -> None
 
 def test_a_class_of_the_script_is_found_where_the_script_has_run() -> None:
     kind = type("Scripts", (Quantised,), {"__module__": "__main__"})
-    value = kind(torch.ones(2, 2, dtype=torch.int8), torch.ones(2, 1), None)
+    value = kind(INTEGERS, torch.ones(2, 1), None)
     text = InputsText.of(case_of(value), store=False, inference=False).text(has_data=False)
     assert "sys.modules['__main__'].Scripts.__tensor_unflatten__(" in text
 
 
 def test_what_has_no_text_is_named() -> None:
-    value = Quantised(torch.ones(2, 2, dtype=torch.int8), torch.ones(2, 1), object())
+    value = Quantised(INTEGERS, torch.ones(2, 1), object())
     with pytest.raises(NoText, match="no text for object"):
         InputsText.of(case_of(value), store=False, inference=False)
 
@@ -156,17 +156,18 @@ def negated(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]
     """Compile a graph wrongly: the sine of AOTAutograd's graph becomes its opposite."""
     for node in module.graph.nodes:
         if node.target in (torch.ops.aten.sin.default, torch.ops.aten.cos.default):
+            users = list(node.users)
             with module.graph.inserting_after(node):
                 opposite = module.graph.call_function(torch.ops.aten.neg.default, (node,))
-            node.replace_all_uses_with(opposite, delete_user_cb=lambda user: user is not opposite)
+            for user in users:
+                user.replace_input_with(node, opposite)
     module.recompile()
     return module
 
 
 def judged(case: Case, folder: Path, backend: Any) -> Outcome:
-    return judge(
-        case, backends.target(backend), Toggles(), lambda phase: None, str(folder / "c.py")
-    )
+    target, name = backends.target(backend), str(folder / "case.py")
+    return judge(case, target, Toggles(), lambda phase: None, name)
 
 
 def sine(x: Any, y: Any) -> Any:
