@@ -18,9 +18,8 @@ from torch import fx
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 from tcdebug.minifier.cases.ambient import Ambient
-from tcdebug.minifier.cases.case import Case, CaseInput, attributes
-from tcdebug.minifier.cases.lineage import Lineage
-from tcdebug.minifier.cases.placement import NotMovable, hosted, joined
+from tcdebug.minifier.cases.case import Case, attributes
+from tcdebug.minifier.cases.placement import HostedInputs, NotMovable, hosted
 from tcdebug.minifier.targets.backends import INDUCTOR, Backend
 
 
@@ -44,8 +43,7 @@ class _Packed:
     """The pickled form of a handover: tensors as memories, nodes as records."""
 
     module: fx.GraphModule
-    family: Lineage
-    inputs: tuple[CaseInput, ...]
+    inputs: HostedInputs
     backend: Backend
     ambient: Ambient
     ordinal: int
@@ -58,9 +56,8 @@ def write_handover(handover: Handover, path: Path) -> None:
     if backend.name == INDUCTOR:
         backend = replace(backend, backend=INDUCTOR)
     try:
-        family, inputs = hosted(case)
         packed = _Packed(
-            case.module, family, inputs, backend, handover.ambient, handover.ordinal, handover.call
+            case.module, hosted(case), backend, handover.ambient, handover.ordinal, handover.call
         )
         with path.open("wb") as file:
             _Pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(packed)
@@ -74,7 +71,7 @@ def read_handover(path: Path) -> Handover:
     """Read a handover, with its tensors on the CPU. Raises NotTransferable."""
     try:
         packed: _Packed = pickle.loads(path.read_bytes())
-        inputs = joined(packed.family, packed.inputs)
+        inputs = packed.inputs.joined()
     except Exception as problem:  # the script may use what it defined after the fork
         raise NotTransferable(f"{type(problem).__name__}: {problem}") from problem
     case = Case(packed.module, inputs)

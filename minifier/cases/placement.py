@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from tcdebug.minifier.cases.case import Case, CaseInput, attributes, tensors_of
 from tcdebug.minifier.cases.lineage import Lineage, lineage
+from tcdebug.minifier.cases.subclasses.apart import Apart, SubclassTensor, taken_apart
 
 HOST = "cpu"
 
@@ -62,51 +63,78 @@ def _device(value: object) -> str | None:
     return None
 
 
-def hosted(case: Case) -> tuple[Lineage, tuple[CaseInput, ...]]:
-    """Return the tensors of a case as CPU tensors, and its inputs without their tensors.
+@dataclass(frozen=True)
+class HostedInputs:
+    """The inputs of a case as data, with all tensors on the CPU."""
 
-    Raises NotMovable for device tensors that are not plain strided ones, and for constants of the
-    graph that are on a device.
+    family: Lineage
+    others: tuple[Any, ...]
+    """What is not in the family, by place; None where it is."""
+    values: tuple[int | SubclassTensor, ...]
+    """How the inputs consist of these parts."""
+    inputs: tuple[CaseInput, ...]
+    """The inputs without their values."""
+
+    def joined(self) -> tuple[CaseInput, ...]:
+        """Return the inputs with new values."""
+        parts = _built(self.family, self.others)
+        values = Apart(tuple(parts), self.values).together(parts)
+        pairs = zip(self.inputs, values, strict=True)
+        return tuple(replace(spec, value=value) for spec, value in pairs)
+
+
+def hosted(case: Case) -> HostedInputs:
+    """Return the inputs of a case with their tensors as CPU tensors.
+
+    Raises NotMovable for device tensors that consist of other than plain strided ones, or belong to
+    a process group, and for constants of the graph that are on a device.
     """
     for name, value in held_tensors(case.module, case.graph):
         if value.device.type != HOST:
             raise NotMovable(f"the graph itself holds a tensor on {value.device}: {name}")
-    family = lineage(case.values())
+    apart = taken_apart(case.values())
+    family = lineage(apart.parts)
     inputs: list[CaseInput] = []
-    for spec, place in zip(case.inputs, family.places, strict=True):
+    for spec, made_of in zip(case.inputs, apart.values, strict=True):
         value = spec.value
         device = str(value.device) if isinstance(value, torch.Tensor) else HOST
-        if place is None and device != HOST:
+        plain = all(family.places[place] is not None for place in apart.places(made_of))
+        if device != HOST and not plain:
             raise NotMovable(
                 f"{spec.name} is a {type(value).__name__}, {value.layout}, on {device}"
             )
-        kept = value if place is None else None
-        inputs.append(replace(spec, value=kept, device="" if device == HOST else device))
-    return _moved(family, lambda place, device: HOST), tuple(inputs)
-
-
-def joined(family: Lineage, inputs: Sequence[CaseInput]) -> tuple[CaseInput, ...]:
-    """Return inputs with tensors that are created from a lineage."""
-    made = family.build()
-    return tuple(
-        spec if place is None else replace(spec, value=made[place])
-        for spec, place in zip(inputs, family.places, strict=True)
+        inputs.append(replace(spec, value=None, device="" if device == HOST else device))
+    others = zip(apart.parts, family.places, strict=True)
+    return HostedInputs(
+        _moved(family, lambda place, device: HOST),
+        tuple(part if place is None else None for part, place in others),
+        apart.values,
+        tuple(inputs),
     )
+
+
+def _built(family: Lineage, others: Sequence[Any]) -> list[Any]:
+    """Return new tensors in the places of a lineage, and what is not in it in the other places."""
+    made = family.build()
+    pairs = zip(others, family.places, strict=True)
+    return [other if place is None else made[place] for other, place in pairs]
 
 
 def placed(case: Case) -> Case:
     """Return the case with every input on the device where it belongs."""
     if not any(spec.device for spec in case.inputs):
         return case
-    family = lineage(case.values())
+    apart = taken_apart(case.values())
+    family = lineage(apart.parts)
     wanted: Mapping[int, str] = {
         family.root(place): spec.device
-        for spec, place in zip(case.inputs, family.places, strict=True)
-        if place is not None and spec.device
+        for spec, made_of in zip(case.inputs, apart.values, strict=True)
+        for part in apart.places(made_of)
+        if (place := family.places[part]) is not None and spec.device
     }
     there = _moved(family, lambda place, device: wanted.get(family.root(place), device))
-    bare = [replace(spec, device="") for spec in case.inputs]
-    return Case(case.module, joined(there, bare))
+    bare = tuple(replace(spec, device="") for spec in case.inputs)
+    return Case(case.module, HostedInputs(there, apart.parts, apart.values, bare).joined())
 
 
 def _moved(family: Lineage, device_of: Callable[[int, str], str]) -> Lineage:

@@ -25,7 +25,7 @@ from tcdebug.minifier.cases.exception_identity import root_cause
 from tcdebug.minifier.cases.lineage import Change, leaves
 from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature
 from tcdebug.minifier.cases.source import load
-from tcdebug.minifier.cases.subclasses.parts import plain_values, with_parts
+from tcdebug.minifier.cases.subclasses.parts import as_gradient, plain_values, with_parts
 from tcdebug.minifier.judging.compare import Difference, Referee, first_difference
 from tcdebug.minifier.judging.endings import ENDLESS
 from tcdebug.minifier.judging.further_calls import NumberedCall, calls_of, can_be_repeated
@@ -150,7 +150,7 @@ def cotangents(roots: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         made = torch.randn(like.shape, generator=generator, dtype=torch.float64)
         return made.to(device=like.device, dtype=like.dtype)
 
-    return [with_parts(root, noise) for root in roots]
+    return [with_parts(as_gradient(root), noise) for root in roots]
 
 
 class Extra(Protocol):

@@ -19,6 +19,7 @@ from tcdebug.minifier.cases.lineage import (
     Relation,
     lineage,
 )
+from tcdebug.minifier.cases.subclasses.text import is_mesh, mesh_text
 from tcdebug.minifier.repros.part_inputs import PartInputs
 
 INLINE = 64
@@ -262,6 +263,8 @@ def stored():
 def input_text(spec: CaseInput, how: str = "") -> str:
     """Return an expression that creates one input; seeded or inlined if `how` is empty."""
     value = spec.value
+    if is_mesh(value):
+        return mesh_text(value)
     if not isinstance(value, torch.Tensor):
         return _literal(value)
     match how or ("seeded" if spec.recipe is not None else "inlined"):

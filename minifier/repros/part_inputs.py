@@ -27,8 +27,11 @@ class PartInputs:
     def of(cls, case: Case) -> PartInputs:
         """Take the inputs of a case apart. Raises NoText."""
         apart = taken_apart(case.values())
+        imports = text.imports(apart.values)
+        if any(map(text.is_mesh, case.values())):
+            imports.append(f"import {text.PLACED}")
         if not apart.wrappers():
-            return cls(case.inputs, ())
+            return cls(case.inputs, (), tuple(imports))
         names: dict[int, str] = {}
         inputs: dict[int, CaseInput] = {}
         taken = {spec.name for spec in case.inputs}
@@ -56,7 +59,7 @@ class PartInputs:
             lines.append(f"{spec.name} = {made or text.rebuilt(value, names, apart.parts)}")
             whole.setdefault(id(value), spec.name)
         plain = [inputs[k] for k in sorted(inputs)]
-        return cls((*again, *plain), tuple(lines), tuple(text.imports(apart.values)))
+        return cls((*again, *plain), tuple(lines), tuple(dict.fromkeys(imports)))
 
 
 def _free(name: str, taken: set[str]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,6 +82,12 @@ class Apart:
                 made[id(value)] = _built(value, parts)
         return [made[id(value)] for value in self.values]
 
+    def places(self, value: int | SubclassTensor) -> list[int]:
+        """Return the places of the parts of one of the values."""
+        if isinstance(value, SubclassTensor):
+            return [place for part in value.parts for place in self.places(part)]
+        return [value]
+
     def wrappers(self) -> list[str]:
         """Describe the values that are made of others."""
         return [v.text() for v in self.values if isinstance(v, SubclassTensor)]
@@ -109,7 +115,7 @@ def taken_apart(values: Sequence[Any]) -> Apart:
         names, inner = parts_of(value)
         return SubclassTensor(
             type(value), tuple(names), tuple(map(taken, inner)), value.__tensor_flatten__()[1],
-            value.size(), value.stride(), value.requires_grad, value.is_leaf,
+            *_layout(value), value.requires_grad, value.is_leaf,
             isinstance(value, torch.nn.Parameter),
         )  # fmt: skip
 
@@ -117,13 +123,9 @@ def taken_apart(values: Sequence[Any]) -> Apart:
     return Apart(tuple(parts), made)
 
 
-def parts_in(value: Any) -> Iterator[Any]:
-    """Yield the plain parts of a value; the value itself if it has none."""
-    if not is_wrapper(value):
-        yield value
-        return
-    for part in parts_of(value)[1]:
-        yield from parts_in(part)
+def _layout(value: torch.Tensor) -> tuple[Any, Any]:
+    """Return size and strides; those of a ragged tensor follow from its parts."""
+    return ((), ()) if value.layout == torch.jagged else (value.size(), value.stride())
 
 
 def without_torch_function(values: Sequence[Any]) -> list[Any]:

@@ -34,6 +34,16 @@ def parts_of(value: Any) -> tuple[list[str], list[Any]]:
     return list(names), [getattr(value, name) for name in names]
 
 
+def as_gradient(output: Any) -> Any:
+    """Return a tensor of the layout that the gradient of a result has.
+
+    Each rank has a summand of some distributed tensors, but the whole of their gradients.
+    """
+    coerce = getattr(type(output), "__coerce_tangent_metadata__", None)
+    with torch.no_grad():
+        return coerce(output.detach()) if coerce else output
+
+
 def with_parts(value: Any, change: Callable[[Any], Any]) -> Any:
     """Return a tensor like another whose parts are changed, without gradients.
 

@@ -121,12 +121,22 @@ def _placed(value: SubclassTensor, texts: dict[str, str], objects: Sequence[Any]
         mesh, placements = objects[place], value.context[0]
     else:
         mesh, placements = value.context[0].mesh, value.context[0].placements
-    named = f", mesh_dim_names={mesh.mesh_dim_names!r}" if mesh.mesh_dim_names else ""
-    made = f"{MESH}({mesh.device_type!r}, {mesh.mesh.tolist()}{named})"
+    made = mesh_text(mesh)
     how = "".join(f"{_placement(p)}, " for p in placements)
     layout = f"shape=torch.Size({tuple(value.size)}), stride={tuple(value.stride)}"
     local = texts["_local_tensor"]
     return f"{PLACED}.DTensor.from_local({local}, {made}, ({how}), run_check=False, {layout})"
+
+
+def is_mesh(value: object) -> bool:
+    """Return whether a value is the mesh of ranks of distributed tensors."""
+    return type(value).__name__ == "DeviceMesh" and hasattr(value, "mesh_dim_names")
+
+
+def mesh_text(mesh: Any) -> str:
+    """Return an expression for a mesh of ranks."""
+    named = f", mesh_dim_names={mesh.mesh_dim_names!r}" if mesh.mesh_dim_names else ""
+    return f"{MESH}({mesh.device_type!r}, {mesh.mesh.tolist()}{named})"
 
 
 def _placement(placement: Any) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch._dynamo import compiled_autograd
 
-from tcdebug.minifier.cases.subclasses.parts import plain_values, with_parts
+from tcdebug.minifier.cases.subclasses.parts import as_gradient, plain_values, with_parts
 
 SEED, FURTHER_SEEDS = 1234, (1235, 1236)
 FURTHER_CALLS, FURTHER_SECONDS = 9, 2.0
@@ -125,7 +125,7 @@ def cotangents(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         made = torch.randn(like.shape, generator=generator, dtype=torch.float64)
         return made.to(like.device, like.dtype)
 
-    return [with_parts(output, noise) for output in outputs]
+    return [with_parts(as_gradient(output), noise) for output in outputs]
 
 
 def synchronize() -> None:

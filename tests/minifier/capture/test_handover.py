@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from subclasses import Quantised, jagged
 from torch import fx
 
 from tcdebug.minifier.capture.handover import (
@@ -99,3 +100,14 @@ def test_a_sparse_tensor_on_a_device_is_refused(tmp_path: Path) -> None:
     changed = case.with_inputs({"L_x_": replace(case.inputs[0], value=sparse)})
     with pytest.raises(NotTransferable, match="L_x_ is a Tensor"):
         write_handover(Handover(changed, INDUCTOR, Ambient.current(), 0, 0), tmp_path / "graph")
+
+
+def test_tensor_subclasses_arrive_unchanged(tmp_path: Path) -> None:
+    one = jagged(3, 5, gradient=True)
+    integers = torch.ones(4, 4, dtype=torch.int8)
+    weight = torch.nn.Parameter(Quantised(integers, torch.rand(4, 1), "rows"), False)
+    case = captured(lambda x, y, z: (x + y, z.sin()), one, one.detach() * 2, weight)
+    other = handed_over(case, tmp_path)
+    assert other.key == case.key
+    assert [type(value) for value in other.values()] == [type(value) for value in case.values()]
+    other.module(*other.values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
+from subclasses import jagged, two
 from torch import fx
 
 from tcdebug.minifier.capture.handover import ExampleTensor
@@ -73,3 +74,15 @@ def test_nothing_is_replaced_if_no_device_is_named() -> None:
     plain = Case(fx.symbolic_trace(torch.nn.ReLU()), (CaseInput("input", torch.ones(2)),))
     with evaluated(plain):
         assert torch.ones(2, device="meta").device.type == "meta"
+
+
+def test_tensor_subclasses_are_placed_by_their_parts() -> None:
+    one = jagged(3, 5)
+    inputs = tuple(
+        CaseInput(name, value, device="meta")
+        for name, value in (("x", one), ("y", one * 2), ("z", two(2, 2).requires_grad_()))
+    )
+    x, y, z = placed(replace(case(), inputs=inputs)).values()
+    assert [str(value.device) for value in (x, x.values(), y.offsets(), z.a)] == ["meta"] * 4
+    assert x.offsets() is y.offsets()
+    assert z.requires_grad

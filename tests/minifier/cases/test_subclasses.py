@@ -14,7 +14,8 @@ from captured import captured, targets
 from subclasses import PLACEMENTS, Doubling, Quantised, fake_ranks, jagged, placed, two
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
-from torch.distributed.tensor import DTensor
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Partial, Replicate
 from torch.testing._internal.two_tensor import TwoTensor
 
 from tcdebug.compiler.gate.toggles import Toggles
@@ -227,6 +228,22 @@ def test_a_repro_compares_parts_and_their_gradients(kind: int) -> None:
     del wrong["forward"]
     del eager["forward"]
     assert compare_in_repro(eager, wrong, None, None) == "backward | wrong value"
+
+
+def test_a_graph_that_ends_with_summands_of_all_ranks_passes(tmp_path: Path) -> None:
+    """A rank has the whole of the gradient, not a summand."""
+    with fake_ranks(4) as mesh:
+        x = placed(mesh, Replicate()).detach().requires_grad_()
+        y = placed(mesh, Partial()).detach().requires_grad_()
+        case = captured(lambda x, y: y * 2, x, y)
+        assert judged(case, tmp_path, "aot_eager").kind is Kind.OK
+
+
+def test_a_mesh_among_the_inputs_has_a_text() -> None:
+    with fake_ranks(4):
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "model"))
+        (made,) = rebuilt(case_of(mesh))
+        assert (made.mesh.tolist(), made.mesh_dim_names) == ([[0, 1], [2, 3]], ("data", "model"))
 
 
 def test_plain_tensors_replace_all_subclasses() -> None:
