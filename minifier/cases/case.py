@@ -131,9 +131,17 @@ def user_lines(nodes: Iterable[fx.Node]) -> list[str]:
     return list(dict.fromkeys(str(frame) for frame in found if frame is not None))
 
 
+def is_number(value: object) -> bool:
+    """Return whether a value is a symbolic integer, but not the size of a ragged dimension."""
+    return isinstance(value, torch.SymInt) and not value.node.is_nested_int()
+
+
 def size_at_capture(value: Any) -> Any:
-    """Return the value that a symbolic size had when its graph was captured; others as they are."""
-    if not isinstance(value, torch.SymInt):
+    """Return the value that a symbolic size had when its graph was captured; others as they are.
+
+    The size of a ragged dimension is no number.
+    """
+    if not is_number(value):
         return value
     hint: Any = value.node.hint  # torch 2.15 types it as a number of any kind
     return int(hint)
@@ -276,9 +284,7 @@ def from_captured(module: fx.GraphModule, values: Sequence[Any]) -> Case:
     inputs: list[CaseInput] = []
     for node, value in zip(placeholders, values, strict=True):
         example = _example(node)
-        # the size of a ragged dimension is no number; the graph reads it from the tensor
-        counts = isinstance(value, torch.SymInt) and not value.node.is_nested_int()
-        plain = int(value) if counts else value
+        plain = int(value) if is_number(value) else value
         if (read := _float_read(node)) is not None:
             plain, example = float(value), None
             copies[node].type, copies[node].meta["example_value"] = None, _example(read)
@@ -296,7 +302,9 @@ def _with_size(given: CaseInput, placeholder: fx.Node) -> CaseInput:
     Other inputs are returned as they are, and so are 0, 1 and numbers that are no size.
     """
     symbol = _example(placeholder)
-    if not isinstance(symbol, torch.SymInt) or not placeholder.users or given.value < 2:
+    if not isinstance(symbol, torch.SymInt) or not placeholder.users:
+        return given
+    if isinstance(given.value, torch.SymInt) or given.value < 2:
         return given
     placeholder.type, placeholder.meta["example_value"] = None, None
     graph = placeholder.graph

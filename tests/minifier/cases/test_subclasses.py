@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor, Partial, Replicate
 from torch.testing._internal.two_tensor import TwoTensor
 
 from tcdebug.compiler.gate.toggles import Toggles
-from tcdebug.minifier.cases.case import Case, CaseInput, clone_values
+from tcdebug.minifier.cases.case import Case, CaseInput, clone_values, size_at_capture
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.subclasses.parts import plain_values
 from tcdebug.minifier.cases.subclasses.text import NoText, literal
@@ -244,6 +244,16 @@ def test_a_mesh_among_the_inputs_has_a_text() -> None:
         mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "model"))
         (made,) = rebuilt(case_of(mesh))
         assert (made.mesh.tolist(), made.mesh_dim_names) == ([[0, 1], [2, 3]], ("data", "model"))
+
+
+def test_the_size_of_a_ragged_dimension_is_read_from_its_tensor(tmp_path: Path) -> None:
+    x = jagged(3, 5)
+    assert size_at_capture(x.size(1)) is not None
+    case = captured(lambda x: x.sin().view(x.shape[0], x.shape[1], 2, 2), x)
+    assert [i.name for i in case.inputs] == ["L_x_"]
+    assert judged(case, tmp_path, "aot_eager").kind is Kind.OK
+    outcome = judged(case, tmp_path, aot_autograd(fw_compiler=negated))
+    assert outcome.message.startswith("output 0._values: ")
 
 
 def test_plain_tensors_replace_all_subclasses() -> None:
