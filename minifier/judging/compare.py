@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from tcdebug.minifier.cases.subclasses.parts import is_wrapper, parts_of
+from tcdebug.minifier.cases.subclasses.parts import finished, is_wrapper, parts_of
 
 TOLERANCE: dict[torch.dtype, tuple[float, float]] = {
     torch.float64: (1e-7, 1e-9),
@@ -113,6 +113,7 @@ def difference(
     referee: Referee = Referee.DEFAULT,
 ) -> Difference | None:
     """Return what is wrong with a compiled value; None if it is right."""
+    eager, compiled, reference = map(finished, (eager, compiled, reference))
     if referee is Referee.NAN:
         return unexpected_nonfinite(eager, compiled, where)
     if not isinstance(eager, torch.Tensor) or not isinstance(compiled, torch.Tensor):

@@ -25,7 +25,7 @@ from tcdebug.minifier.cases.exception_identity import root_cause
 from tcdebug.minifier.cases.lineage import Change, leaves
 from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature
 from tcdebug.minifier.cases.source import load
-from tcdebug.minifier.cases.subclasses.parts import as_gradient, plain_values, with_parts
+from tcdebug.minifier.cases.subclasses.parts import as_gradient, finished, plain_values, with_parts
 from tcdebug.minifier.judging.compare import Difference, Referee, first_difference
 from tcdebug.minifier.judging.endings import ENDLESS
 from tcdebug.minifier.judging.further_calls import NumberedCall, calls_of, can_be_repeated
@@ -130,7 +130,7 @@ def run(
 
 
 def _detached(value: Any) -> Any:
-    return value.detach() if isinstance(value, torch.Tensor) else value
+    return finished(value.detach()) if isinstance(value, torch.Tensor) else value
 
 
 def _converting(dtype: torch.dtype) -> Change:

@@ -62,7 +62,9 @@ class Sizes:
     def _symbol(self, symbol: sympy.Symbol, shape_env: object) -> Symbol:
         if symbol not in self._symbols:
             bounds = shape_env.bound_sympy(symbol)  # type: ignore[attr-defined] # ShapeEnv is untyped here
-            lower = int(bounds.lower) if isinstance(bounds.lower, sympy.Integer) else None
+            # the size of a ragged dimension has no bounds
+            least = None if bounds is None else bounds.lower
+            lower = int(least) if isinstance(least, sympy.Integer) else None
             self._symbols[symbol] = Symbol(str(symbol), lower)
         return self._symbols[symbol]
 

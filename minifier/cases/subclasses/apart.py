@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from tcdebug.minifier.cases.subclasses.parts import is_wrapper, parts_of
+from tcdebug.minifier.cases.subclasses.parts import finished, is_awaited, is_wrapper, parts_of
 
 ADDRESS = re.compile(r"0x[0-9a-f]+|\bj\d+\b")
 """What differs between processes: addresses, and torch's numbers of ragged sizes."""
@@ -131,9 +131,11 @@ def _layout(value: torch.Tensor) -> tuple[Any, Any]:
 def without_torch_function(values: Sequence[Any]) -> list[Any]:
     """Return values with plain tensors for those of classes that only override functions.
 
+    So are results of collectives, for which it waits.
+
     Dynamo has captured what such a class does: its graph computes with the plain tensors.
     """
-    made = {id(v): _plain(v) for v in values if only_overrides_functions(v)}
+    made = {id(v): _plain(v) for v in values if only_overrides_functions(v) or is_awaited(v)}
     return [made.get(id(value), value) for value in values]
 
 
@@ -158,6 +160,8 @@ def calling_once(values: Sequence[Any]) -> contextlib.AbstractContextManager[obj
 
 def _plain(value: torch.Tensor) -> torch.Tensor:
     """Return a plain tensor with the same memory."""
+    if is_awaited(value):
+        return finished(value).detach().requires_grad_(value.requires_grad)
     with torch._C.DisableTorchFunctionSubclass():
         if value.requires_grad and not value.is_leaf:
             return value.as_subclass(torch.Tensor)

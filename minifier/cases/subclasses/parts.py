@@ -10,15 +10,32 @@ import torch
 
 def is_wrapper(value: object) -> bool:
     """Return whether a tensor is made of other tensors, and can be taken apart and rebuilt."""
-    return isinstance(value, torch.Tensor) and all(
-        hasattr(type(value), name) for name in ("__tensor_flatten__", "__tensor_unflatten__")
+    return (
+        isinstance(value, torch.Tensor)
+        and not is_awaited(value)
+        and all(
+            hasattr(type(value), name) for name in ("__tensor_flatten__", "__tensor_unflatten__")
+        )
     )
+
+
+def is_awaited(value: object) -> bool:
+    """Return whether a tensor is the result of a collective that may not have finished.
+
+    A compiled graph waits for its results, and returns plain tensors.
+    """
+    return type(value).__name__ == "AsyncCollectiveTensor" and hasattr(value, "trigger_wait")
+
+
+def finished(value: Any) -> Any:
+    """Return the result of a collective as a plain tensor. Other values do not change."""
+    return value.trigger_wait() if is_awaited(value) else value
 
 
 def plain_values(values: Sequence[Any]) -> list[Any]:
     """Return values in which the name of its class and its parts replace each such tensor."""
     found: list[Any] = []
-    for value in values:
+    for value in map(finished, values):
         found += _described(value) if is_wrapper(value) else [value]
     return found
 
@@ -31,7 +48,7 @@ def _described(value: Any) -> list[Any]:
 def parts_of(value: Any) -> tuple[list[str], list[Any]]:
     """Return the names of the attributes that a tensor is made of, and their values."""
     names, _ = value.__tensor_flatten__()
-    return list(names), [getattr(value, name) for name in names]
+    return list(names), [finished(getattr(value, name)) for name in names]
 
 
 def as_gradient(output: Any) -> Any:
@@ -49,9 +66,10 @@ def with_parts(value: Any, change: Callable[[Any], Any]) -> Any:
 
     A tensor that is not made of others is changed itself.
     """
+    value = finished(value)
     if not is_wrapper(value):
         return change(value) if isinstance(value, torch.Tensor) else value
-    names, context = value.__tensor_flatten__()
-    inner = {name: with_parts(getattr(value, name), change) for name in names}
+    (names, parts), context = parts_of(value), value.__tensor_flatten__()[1]
+    inner = {n: with_parts(part, change) for n, part in zip(names, parts, strict=True)}
     made = type(value).__tensor_unflatten__(inner, context, value.size(), value.stride())
     return made.detach() if made.requires_grad else made

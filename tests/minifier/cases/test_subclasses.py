@@ -16,6 +16,11 @@ from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
 from torch.testing._internal.two_tensor import TwoTensor
 
 from tcdebug.compiler.gate.toggles import Toggles
@@ -236,6 +241,27 @@ def test_a_graph_that_ends_with_summands_of_all_ranks_passes(tmp_path: Path) -> 
         x = placed(mesh, Replicate()).detach().requires_grad_()
         y = placed(mesh, Partial()).detach().requires_grad_()
         case = captured(lambda x, y: y * 2, x, y)
+        assert judged(case, tmp_path, "aot_eager").kind is Kind.OK
+
+
+def test_a_result_that_eager_has_not_waited_for_passes(tmp_path: Path) -> None:
+    with fake_ranks(4) as mesh:
+        x = placed(mesh, Partial()).detach().requires_grad_()
+
+        def local(x: Any) -> Any:
+            return x.redistribute(placements=[Replicate()], async_op=True).to_local()
+
+        assert judged(captured(local, x), tmp_path, "aot_eager").kind is Kind.OK
+
+
+def test_a_healthy_model_of_tensor_parallelism_passes(tmp_path: Path) -> None:
+    with fake_ranks(4) as mesh:
+        layers = torch.nn.Sequential(
+            torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 8)
+        )
+        plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+        model = parallelize_module(layers, mesh, plan)
+        case = captured(model, torch.randn(4, 8))
         assert judged(case, tmp_path, "aot_eager").kind is Kind.OK
 
 

@@ -1,0 +1,132 @@
+"""Faults in graphs of tensor subclasses: the script defines the class, or torch does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from planted_scripts import WRONG_SIN
+
+Command = Callable[..., Any]
+Script = Callable[[str], str]
+
+SIN = "lower.aten.sin.default"
+
+SECOND_SIN = """
+from tcdebug.compiler.lower.tables import LOWERINGS
+from tcdebug.compiler.registry import REGISTRY
+right = LOWERINGS[torch.ops.aten.sin.default]
+
+def sin(site, x):
+    graph = site.node.graph
+    first = next(n for n in graph.nodes if n.target is torch.ops.aten.sin.default)
+    return right(site, x if site.node is first else right(site, x))
+
+REGISTRY.lowerings[torch.ops.aten.sin.default] = sin
+"""
+"""The second sine of a graph is taken twice, so that no graph with one sine fails."""
+
+JAGGED = """
+import torch
+x = torch.nested.nested_tensor([torch.randn(3, 8), torch.randn(5, 8)], layout=torch.jagged)
+y = x * 2
+f = lambda x, y: torch.sin(x + y).relu()
+torch.compile(f, backend="tcdebug")(x, y)
+"""
+
+PAIRS = """
+import torch
+
+class Pair(torch.Tensor):
+    @staticmethod
+    def __new__(cls, a, b):
+        return torch.Tensor._make_wrapper_subclass(cls, a.shape, dtype=a.dtype)
+
+    def __init__(self, a, b):
+        self.a, self.b = a, b
+
+    def __tensor_flatten__(self):
+        return ["a", "b"], None
+
+    @staticmethod
+    def __tensor_unflatten__(inner, context, size, stride):
+        return Pair(inner["a"], inner["b"])
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        tree_map = torch.utils._pytree.tree_map_only
+        a, b = (
+            func(*tree_map(cls, part, args), **(kwargs or {}))
+            for part in (lambda pair: pair.a, lambda pair: pair.b)
+        )
+        return Pair(a, b) if isinstance(a, torch.Tensor) else a
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(Pair(torch.randn(8, 8), torch.randn(8, 8)))
+
+    def forward(self, x):
+        return torch.sin(x @ self.weight + 1).relu()
+
+torch.compile(Net(), backend="tcdebug")(torch.randn(4, 8))
+"""
+
+DISTRIBUTED = """
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(8, 16), torch.nn.Linear(16, 8)
+
+    def forward(self, x):
+        return self.down(torch.sin(self.up(x)))
+
+def work(rank, file):
+    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
+    mesh = init_device_mesh("cpu", (2,))
+    net = parallelize_module(Net(), mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+    torch.compile(net, backend="tcdebug")(torch.randn(4, 8))
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    import tempfile
+    mp.spawn(work, (tempfile.mktemp(),), 2)
+"""
+
+
+def planted(script: str, plant: str) -> str:
+    """Return a script that plants a fault after its first import."""
+    return script.replace("import torch\n", f"import torch\n{plant}", 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "class_name"),
+    [
+        (planted(JAGGED, WRONG_SIN), ""),
+        (planted(PAIRS, SECOND_SIN), "sys.modules['__main__'].Pair"),
+        (planted(DISTRIBUTED, WRONG_SIN), ""),
+    ],
+    ids=["jagged", "class of the script", "distributed"],
+)
+def test_a_wrong_operator_is_minimised_to_one_node_and_its_repro_runs_in_one_process(
+    text: str, class_name: str, tcdebug: Command, python: Command, script: Script
+) -> None:
+    done = tcdebug("bisect", "--json", script(text))
+    assert done.status == 0, done.stderr
+    assert [c["unit"] for c in done.json["culprits"]] == [SIN]
+    repro = done.json["repro"]
+    inputs = Path(repro).read_text().partition("def inputs(")[2]
+    assert class_name in inputs
+    assert ("tensor_unflatten" in inputs) == bool(class_name)
+    assert done.json["nodes_after"] == 1
+    assert python(repro).status == 1
+    assert python(repro, f"--off={SIN}").status == 0
