@@ -361,7 +361,9 @@ class Session:
         """Return the set-ups to try: none, if possible, then the script up to the failing graph."""
         if self.script is None:
             return ("",)
-        rank, group = self.job.rank, self.job.rank or self.group
+        group = self.job.rank or self.group
+        waits = self.replaced and not self.script.imported  # for the other ranks, when it starts
+        rank = group if waits else self.job.rank
         setup = script_setup(
             self.script, ordinal, self.folder, backend.name,
             entered=self.recorder.entered, rank=rank,

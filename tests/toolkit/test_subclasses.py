@@ -74,10 +74,17 @@ class Net(torch.nn.Module):
 torch.compile(Net(), backend="tcdebug")(torch.randn(4, 8))
 """
 
-DISTRIBUTED = """
+STARTS = """
+import subprocess, sys, tempfile
+store = tempfile.mktemp()
+ranks = [subprocess.Popen([sys.executable, "worker.py", str(rank), store]) for rank in range(2)]
+sys.exit(max([rank.wait() for rank in ranks]))
+"""
+
+WORKER = """
+import sys
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
@@ -89,16 +96,12 @@ class Net(torch.nn.Module):
     def forward(self, x):
         return self.down(torch.sin(self.up(x)))
 
-def work(rank, file):
-    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
-    mesh = init_device_mesh("cpu", (2,))
-    net = parallelize_module(Net(), mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
-    torch.compile(net, backend="tcdebug")(torch.randn(4, 8))
-    dist.destroy_process_group()
-
-if __name__ == "__main__":
-    import tempfile
-    mp.spawn(work, (tempfile.mktemp(),), 2)
+rank, store = int(sys.argv[1]), f"file://{sys.argv[2]}"
+dist.init_process_group("gloo", init_method=store, rank=rank, world_size=2)
+plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+net = parallelize_module(Net(), init_device_mesh("cpu", (2,)), plan)
+torch.compile(net, backend="tcdebug")(torch.randn(4, 8))
+dist.destroy_process_group()
 """
 
 
@@ -113,20 +116,37 @@ def planted(script: str, plant: str) -> str:
     [
         (planted(JAGGED, WRONG_SIN), ""),
         (planted(PAIRS, SECOND_SIN), "sys.modules['__main__'].Pair"),
-        (planted(DISTRIBUTED, WRONG_SIN), ""),
     ],
-    ids=["jagged", "class of the script", "distributed"],
+    ids=["jagged", "class of the script"],
 )
 def test_a_wrong_operator_is_minimised_to_one_node_and_its_repro_runs_in_one_process(
     text: str, class_name: str, tcdebug: Command, python: Command, script: Script
 ) -> None:
-    done = tcdebug("bisect", "--json", script(text))
-    assert done.status == 0, done.stderr
-    assert [c["unit"] for c in done.json["culprits"]] == [SIN]
-    repro = done.json["repro"]
+    repro = confirmed_repro(tcdebug("bisect", "--json", script(text)), python)
     inputs = Path(repro).read_text().partition("def inputs(")[2]
     assert class_name in inputs
     assert ("tensor_unflatten" in inputs) == bool(class_name)
+
+
+@pytest.mark.slow
+def test_a_rank_of_tensor_parallelism_is_searched_beside_the_others(
+    tcdebug: Command, python: Command, script: Script, tmp_path: Path
+) -> None:
+    (tmp_path / "worker.py").write_text(planted(WORKER, WRONG_SIN))
+    done = tcdebug("bisect", "--json", script(STARTS))
+    confirmed_repro(done, python)
+    assert any(
+        note.startswith("the graph communicates, and was judged as rank")
+        for note in done.json["notes"]
+    )
+
+
+def confirmed_repro(done: Any, python: Command) -> str:
+    """Return the repro of a wrong sine, alone, which one process runs."""
+    assert done.status == 0, done.stderr
+    assert [c["unit"] for c in done.json["culprits"]] == [SIN]
     assert done.json["nodes_after"] == 1
+    repro: str = done.json["repro"]
     assert python(repro).status == 1
     assert python(repro, f"--off={SIN}").status == 0
+    return repro
