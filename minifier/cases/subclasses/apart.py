@@ -161,7 +161,8 @@ def calling_once(values: Sequence[Any]) -> contextlib.AbstractContextManager[obj
 def _plain(value: torch.Tensor) -> torch.Tensor:
     """Return a plain tensor with the same memory."""
     if is_awaited(value):
-        return finished(value).detach().requires_grad_(value.requires_grad)
+        waited: torch.Tensor = finished(value).detach()
+        return waited.requires_grad_(value.requires_grad)
     with torch._C.DisableTorchFunctionSubclass():
         if value.requires_grad and not value.is_leaf:
             return value.as_subclass(torch.Tensor)
