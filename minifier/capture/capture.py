@@ -27,7 +27,8 @@ from tcdebug.minifier.cases.source import for_eager, load, module_source
 from tcdebug.minifier.judging.replay import run
 from tcdebug.minifier.reduction.details.simplify_inputs import SimplifyInputs
 from tcdebug.minifier.repros import repro
-from tcdebug.minifier.repros.script_setup import Script, script_setup, sets_up
+from tcdebug.minifier.repros.fake_group import group_of
+from tcdebug.minifier.repros.script_setup import Script, fake_group_setup, script_setup, sets_up
 from tcdebug.minifier.targets.backends import Backend
 from tcdebug.minifier.targets.describe import describe
 
@@ -88,7 +89,8 @@ class Capture:
         """Return what the script needs besides the graph: nothing, an import, or the program."""
         foreign = module_source(case.module).foreign
         if backend.named and not foreign:
-            return ""
+            group = group_of(case)
+            return "" if group is None else fake_group_setup(group)
         if self.script is not None:
             return script_setup(self.script, ordinal, self.folder, backend.name)
         if foreign:

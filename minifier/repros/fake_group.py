@@ -14,13 +14,43 @@ from typing import Any
 
 import torch
 
+from tcdebug.minifier.cases.case import Case
+from tcdebug.minifier.cases.subclasses.apart import taken_apart
+from tcdebug.minifier.cases.subclasses.text import distributed
+from tcdebug.minifier.processes.job import Rank
+
 SENTINEL = 7.0
 FAKE = "fake"
 """The name of the backend of torch's fake process group."""
 
 
+COLLECTIVES = ("c10d", "torch.distributed")
+"""Parts of the names of operators that communicate with other ranks."""
+
+
 class NoFakeGroup(Exception):
     """This torch cannot run a rank alone; the message says why."""
+
+
+def communicates(case: Case) -> bool:
+    """Return whether a graph waits for other ranks, or may: an operator on DTensors."""
+    named = any(part in _named(node.target) for node in case.calls for part in COLLECTIVES)
+    return named or distributed(taken_apart(case.values()).values)
+
+
+def _named(target: object) -> str:
+    return f"{getattr(target, '__module__', '')} {target}"
+
+
+def group_of(case: Case) -> Rank | None:
+    """Return the place of this process in the group that a graph needs; None if it needs none."""
+    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return None
+    if not communicates(case):
+        return None
+    numbers = (torch.distributed.get_rank(), torch.distributed.get_world_size())
+    names = ("RANK", "WORLD_SIZE")
+    return Rank("", [], {n: str(v) for n, v in zip(names, numbers, strict=True)})
 
 
 def results_are_written() -> bool:

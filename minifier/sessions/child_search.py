@@ -19,9 +19,9 @@ from tcdebug.minifier.oracles.other_failures import OtherFailures
 from tcdebug.minifier.processes.job import REPORT, SCRIPT_FAILED, Job, Rank
 from tcdebug.minifier.processes.sleeping import Sleeping
 from tcdebug.minifier.processes.threads import Threads
+from tcdebug.minifier.repros.fake_group import communicates
 from tcdebug.minifier.repros.script_setup import Script
 from tcdebug.minifier.sessions.execution import Broken, Finished, leave
-from tcdebug.minifier.sessions.one_rank import communicates
 from tcdebug.minifier.sessions.search import Session
 from tcdebug.minifier.targets.backends import Backend
 

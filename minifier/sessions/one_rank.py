@@ -22,9 +22,6 @@ import torch
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.patching import Patch, patched
-from tcdebug.minifier.cases.case import Case
-from tcdebug.minifier.cases.subclasses.apart import taken_apart
-from tcdebug.minifier.cases.subclasses.text import distributed
 from tcdebug.minifier.processes.job import Rank
 from tcdebug.minifier.repros.fake_group import FAKE, replace_collectives, write_results
 
@@ -38,8 +35,6 @@ LOST = "a rank that runs alone waits for the others"
 INIT = tuple(Patch(m, "init_process_group", LOST, ("backend", "rank", "store")) for m in MODULES)
 NEW_GROUP = tuple(Patch(m, "new_group", LOST, ("backend", "pg_options")) for m in MODULES)
 PATCHES = (*INIT, *NEW_GROUP)
-COLLECTIVES = ("c10d", "torch.distributed")
-"""Parts of the names of operators that communicate with other ranks."""
 REPLACED = (
     "the graph communicates, and was judged as {} alone: what other ranks would send was replaced "
     "by what it sends itself"
@@ -75,27 +70,6 @@ def _like_the_default_group(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(**given)
 
     return new_group
-
-
-def communicates(case: Case) -> bool:
-    """Return whether a graph waits for other ranks, or may: an operator on DTensors."""
-    named = any(part in _named(node.target) for node in case.calls for part in COLLECTIVES)
-    return named or distributed(taken_apart(case.values()).values)
-
-
-def _named(target: object) -> str:
-    return f"{getattr(target, '__module__', '')} {target}"
-
-
-def group_of(case: Case) -> Rank | None:
-    """Return the place of this process in the group that a graph needs; None if it needs none."""
-    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
-        return None
-    if not communicates(case):
-        return None
-    numbers = (torch.distributed.get_rank(), torch.distributed.get_world_size())
-    names = ("RANK", "WORLD_SIZE")
-    return Rank("", [], {n: str(v) for n, v in zip(names, numbers, strict=True)})
 
 
 @contextlib.contextmanager

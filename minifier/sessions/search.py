@@ -43,15 +43,12 @@ from tcdebug.minifier.oracles.other_failures import OtherFailures
 from tcdebug.minifier.processes.interpreters import Interpreters
 from tcdebug.minifier.processes.job import NVML, PARTIAL, REPORT, Job, Rank
 from tcdebug.minifier.processes.threads import Threads
+from tcdebug.minifier.repros.fake_group import group_of
 from tcdebug.minifier.repros.repro import WITHOUT_CACHES
 from tcdebug.minifier.repros.script_setup import Script, fake_group_setup, script_setup
 from tcdebug.minifier.repros.verify import repro_environment
 from tcdebug.minifier.sessions.execution import Broken, Finished
-from tcdebug.minifier.sessions.one_rank import (
-    REPLACED,
-    collectives_replaced,
-    group_of,
-)
+from tcdebug.minifier.sessions.one_rank import REPLACED, collectives_replaced
 from tcdebug.minifier.sessions.undisturbed import Undisturbed
 from tcdebug.minifier.subjects.graph import GraphSubject
 from tcdebug.minifier.targets.backends import EMBEDDED, INDUCTOR, Backend

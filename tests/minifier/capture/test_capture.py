@@ -10,6 +10,7 @@ import backends
 import pytest
 import torch
 from captured import captured
+from subclasses import PLACEMENTS, fake_ranks, placed
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.capture.capture import Capture, every_backend, simplest
@@ -168,3 +169,13 @@ def test_a_repro_is_distinguished_from_other_scripts(tmp_path: Path) -> None:
     (path,) = written(tmp_path, lambda: compiled(torch.ones(3))).paths
     assert is_repro(path)
     assert not is_repro(Path(__file__))
+
+
+@pytest.mark.usefixtures("warm")
+def test_a_graph_of_distributed_tensors_gets_a_group_of_its_own(tmp_path: Path) -> None:
+    with fake_ranks(4) as mesh:
+        x = placed(mesh, PLACEMENTS[0])
+        capture = written(tmp_path, lambda: torch.compile(torch.sin, backend="aot_eager")(x))
+    (path,) = capture.paths
+    assert 'init_process_group("fake", rank=0, world_size=4' in path.read_text()
+    assert verify(path).status == 0

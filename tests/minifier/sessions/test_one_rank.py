@@ -19,9 +19,9 @@ from torch.distributed.tensor import DTensor
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.processes.job import Rank, saved_ranks
-from tcdebug.minifier.repros.fake_group import NoFakeGroup
+from tcdebug.minifier.repros.fake_group import NoFakeGroup, group_of
 from tcdebug.minifier.repros.script_setup import Script, script_setup
-from tcdebug.minifier.sessions.one_rank import collectives_replaced, group_of, one_rank
+from tcdebug.minifier.sessions.one_rank import collectives_replaced, one_rank
 
 SECOND = Rank("train.py", ["--steps", "2"], {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1"})
 
