@@ -176,6 +176,13 @@ def test_tensor_subclasses_are_unwrapped(function: Function) -> None:
     assert compiled.direct == [False]
 
 
+def test_the_rows_of_a_nested_tensor_may_have_any_length() -> None:
+    """Torch gives no bounds for the size of a ragged dimension."""
+    x = torch.nested.nested_tensor([f32(3, 4), f32(5, 4)], layout=torch.jagged)
+    compiled = torch.compile(lambda x: torch.sin(x + x).relu(), backend="tcdebug")
+    assert_same([compiled(x).values()], [torch.sin(x + x).relu().values()])
+
+
 def test_a_graph_under_autocast_agrees_with_eager_under_autocast() -> None:
     compiled = Compiled(products)
     x = f32(2, 3)

@@ -265,6 +265,44 @@ def test_a_healthy_model_of_tensor_parallelism_passes(tmp_path: Path) -> None:
         assert judged(case, tmp_path, "aot_eager").kind is Kind.OK
 
 
+def in_place(x: Any) -> Any:
+    x.add_(1)
+    return x.sin()
+
+
+def test_healthy_graphs_of_nested_tensors_and_pairs_pass(tmp_path: Path) -> None:
+    offsets, rows = torch.tensor([0, 3, 8]), torch.randn(8, 4, requires_grad=True)
+    nested = torch.nested.nested_tensor_from_jagged
+    with_lengths = nested(torch.randn(8, 4), offsets, lengths=torch.tensor([2, 3]))
+    graphs: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
+        (in_place, (two(2, 3),)),
+        (in_place, (jagged(3, 5),)),
+        (lambda x: x.sin() * 2, (with_lengths,)),
+        (lambda x: torch.softmax(x, -1).transpose(1, 2), (jagged(3, 5, gradient=True),)),
+        (lambda x: x.to_padded_tensor(0.0) * 2, (jagged(3, 5, gradient=True),)),
+        (lambda v, o: nested(v, o).sin().values(), (rows, offsets)),
+        (lambda x, w: x @ w, (two(2, 3), torch.randn(3, 3, requires_grad=True))),
+    ]
+    for function, values in graphs:
+        assert judged(captured(function, *values), tmp_path, "aot_eager") == Outcome(Kind.OK)
+
+
+def test_healthy_graphs_of_distributed_tensors_pass(tmp_path: Path) -> None:
+    with fake_ranks(4) as mesh:
+        square = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "model"))
+        sharded = placed(mesh, PLACEMENTS[0]).detach().requires_grad_()
+        both = [PLACEMENTS[0], Replicate()]
+        in_square = DTensor.from_local(torch.randn(2, 4), square, both, run_check=False)
+        graphs: list[tuple[Callable[..., Any], DTensor]] = [
+            (lambda x: (x * 2).sin(), in_square.detach().requires_grad_()),
+            (lambda x: x.redistribute(placements=[Replicate()]).sin(), sharded),
+            (lambda x: x.full_tensor() * x.sum().to_local(), sharded),
+            (lambda x: torch.nn.functional.layer_norm(x, (4,)), sharded),
+        ]
+        for function, value in graphs:
+            assert judged(captured(function, value), tmp_path, "aot_eager").kind is Kind.OK
+
+
 def test_a_mesh_among_the_inputs_has_a_text() -> None:
     with fake_ranks(4):
         mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "model"))
