@@ -30,7 +30,8 @@ def find_fake_kernels(
     wrong = {d.unit: d for d in corrected.decisions if belongs(d.unit, FAKE_KERNELS)}
     if corrected.kind is not Kind.OK or not wrong:
         return ()
-    passes = passes_needed(asked.rate(base, failure, confirming_runs(failure)), len(wrong), confidence)
+    rate = asked.rate(base, failure, confirming_runs(failure))
+    passes = passes_needed(rate, len(wrong), confidence)
     if passes is None:
         return ()
     asked.require_passes(passes)
