@@ -42,8 +42,6 @@ FOLLOWERS = (
 """Operators besides pointwise ones that compute the same result in every memory layout."""
 BLOCK = 16
 """oneDNN converts layouts itself if channels come in such blocks. Otherwise its code is slower."""
-DENSE = 512
-"""A convolution of blocks with so many products per result is faster in channels-last layout."""
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 UNKNOWN = 64
 """The assumed value of a symbolic size in cost estimates."""
@@ -135,15 +133,13 @@ def _worth(node: fx.Node) -> float:
     Decision 14 has the measurements.
     """
     given: Any = node.args
-    x, weight, value = given[0].meta["val"], given[1].meta["val"], node.meta["val"]
+    x, value = given[0].meta["val"], node.meta["val"]
     if given[6]:  # it is transposed
         return 2
     if value.dtype != torch.float32 and torch.cpu.get_capabilities().get("amx_tile"):
         return 2
-    if any(not isinstance(n, int) or n % BLOCK for n in (x.shape[1], value.shape[1])):
-        return 1
-    dense = value.dtype == torch.float32 and _elements(weight[0]) >= DENSE
-    return 1 if dense else 0.25
+    in_blocks = all(isinstance(n, int) and n % BLOCK == 0 for n in (x.shape[1], value.shape[1]))
+    return 0.25 if in_blocks else 1
 
 
 def _follows(node: fx.Node) -> bool:

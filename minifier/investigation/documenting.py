@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Generic
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.minifier.cases.layer_names import AUTOGRAD, SCRIPT
+from tcdebug.compiler.gate.toggles import belongs
+from tcdebug.minifier.cases.layer_names import AUTOGRAD, FAKE_KERNELS, SCRIPT
 from tcdebug.minifier.cases.outcome import Kind
 from tcdebug.minifier.investigation.branch import Branch
 from tcdebug.minifier.investigation.findings import FailureFindings
@@ -60,10 +61,10 @@ class Documenting(Generic[CandidateType]):
                 note for note in self.findings.notes if note not in self.findings.layer.notes
             ]
             self.findings.layer = replace(self.findings.layer, layer=SCRIPT)
-            if branch.off:
-                trusting = ", ".join(branch.off)
+            trusting = [unit for unit in branch.off if not belongs(unit, FAKE_KERNELS)]
+            if trusting:
                 self.findings.notes.append(
-                    f"it passes with {trusting} off, which trusts the registration"
+                    f"it passes with {', '.join(trusting)} off, which trusts the registration"
                 )
 
     def _comparable(self, branch: Branch[CandidateType]) -> bool:
