@@ -44,6 +44,9 @@ LARGEST = 2**30
 UNFIT = frozenset({torch.Tag.inplace_view, torch.Tag.nondeterministic_seeded})
 """Tags of operators that change more than elements, or that draw random numbers."""
 
+COMMUNICATING = ("c10d", "dtensor", "symm_mem")
+"""Parts of the namespaces of operators that wait for other ranks."""
+
 Function = Callable[..., Any]
 
 
@@ -82,8 +85,10 @@ def fake_kernels(gate: Gate, log: EventLog) -> Iterator[None]:
 
 
 def _creates_tensors(func: Any) -> bool:
-    """Return whether an operator only computes new tensors, and draws no random numbers."""
+    """Return whether an operator computes new tensors, and draws and sends nothing."""
     if not isinstance(func, OpOverload) or UNFIT.intersection(func.tags):
+        return False
+    if any(part in func.namespace for part in COMMUNICATING):
         return False
     schema = func._schema
     return not any(part.alias_info for part in (*schema.arguments, *schema.returns))
@@ -92,7 +97,7 @@ def _creates_tensors(func: Any) -> bool:
 def _has_known_sizes(fake: Any) -> bool:
     """Return whether a result consists of tensors whose sizes do not depend on values."""
     flat = pytree.tree_flatten(fake)[0]
-    return bool(flat) and all(x is None or _is_plain(x) for x in flat)
+    return bool(flat) and all(x is None or (_is_plain(x) and _bytes(x) <= LARGEST) for x in flat)
 
 
 def _is_plain(value: Any) -> bool:

@@ -169,6 +169,23 @@ def test_operators_that_cannot_be_run_on_zeros_are_left_alone(
     assert wrong_in(function, *inputs) == expected
 
 
+@pytest.mark.parametrize(("namespace", "checked"), [("planted_c10d", False), ("planted", True)])
+def test_an_operator_that_waits_for_other_ranks_runs_only_where_the_program_calls_it(
+    namespace: str, checked: bool
+) -> None:
+    called: list[bool] = []
+
+    @torch.library.custom_op(f"{namespace}::sent", mutates_args=())
+    def sent(x: torch.Tensor) -> torch.Tensor:
+        called.append(bool(x.any()))
+        return x.clone()
+
+    sent.register_fake(torch.empty_like)
+    assert wrong_in(lambda x: sent(x) * 2, torch.rand(4)) == []
+    assert called.count(True) == 1, "the call of the program"
+    assert (False in called) == checked, "calls with zeros"
+
+
 def test_no_fake_kernel_is_consulted_unless_a_toggle_names_it() -> None:
     _, decisions = compiled(scan, (torch.rand(4, 4),), "layer.decompositions", backend="aot_eager")
     assert not any(d.unit.startswith("autograd.fake_kernel") for d in decisions)
