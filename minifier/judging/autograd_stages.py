@@ -31,12 +31,12 @@ from tcdebug.minifier.cases.case import Case, clone_values, copy_graph, copy_mod
 from tcdebug.minifier.cases.lineage import Change, leaves
 from tcdebug.minifier.cases.outcome import Kind
 from tcdebug.minifier.cases.source import load
+from tcdebug.minifier.cases.subclasses.parts import cotangents
 from tcdebug.minifier.judging.compare import Difference, difference
 from tcdebug.minifier.judging.reference.widened_dtypes import in_float64
 from tcdebug.minifier.judging.replay import (
     Results,
     compare,
-    cotangents,
     fresh_capture,
     run,
 )

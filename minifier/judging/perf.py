@@ -17,9 +17,10 @@ import torch
 
 from tcdebug.minifier.cases.case import Case, clone_values, flatten
 from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.cases.subclasses.parts import cotangents
 from tcdebug.minifier.judging.cpu_waits import is_quiet, waited
 from tcdebug.minifier.judging.kernels import finish_kernels
-from tcdebug.minifier.judging.replay import cotangents, run
+from tcdebug.minifier.judging.replay import run
 
 LEAST_ROUNDS, MOST_ROUNDS = 5, 200
 ENOUGH_SECONDS = 1.0

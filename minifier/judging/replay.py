@@ -25,7 +25,7 @@ from tcdebug.minifier.cases.exception_identity import root_cause
 from tcdebug.minifier.cases.lineage import Change, leaves
 from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature
 from tcdebug.minifier.cases.source import load
-from tcdebug.minifier.cases.subclasses.parts import as_gradient, finished, plain_values, with_parts
+from tcdebug.minifier.cases.subclasses.parts import cotangents, finished, plain_values
 from tcdebug.minifier.judging.compare import Difference, Referee, first_difference
 from tcdebug.minifier.judging.endings import ENDLESS
 from tcdebug.minifier.judging.further_calls import NumberedCall, calls_of, can_be_repeated
@@ -138,19 +138,6 @@ def _converting(dtype: torch.dtype) -> Change:
     return lambda memory: memory.to(
         dtype if memory.is_floating_point() else memory.dtype, copy=True
     )
-
-
-def cotangents(roots: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return the inputs of backward: seeded noise in the shapes of the outputs."""
-    generator = torch.Generator().manual_seed(SEED)
-
-    def noise(like: torch.Tensor) -> torch.Tensor:
-        if not like.dtype.is_floating_point and not like.dtype.is_complex:
-            return like
-        made = torch.randn(like.shape, generator=generator, dtype=torch.float64)
-        return made.to(device=like.device, dtype=like.dtype)
-
-    return [with_parts(as_gradient(root), noise) for root in roots]
 
 
 class Extra(Protocol):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from planted_scripts import WRONG_SIN
+from planted_scripts import PARALLEL_NET, WRONG_SIN
 
 Command = Callable[..., Any]
 
@@ -28,23 +28,12 @@ x = torch.ones(4, 8) + rank
 wanted, got = f(x), torch.compile(f, backend="tcdebug")(x)
 """
 
-TENSOR_PARALLEL = """
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.up, self.down = torch.nn.Linear(8, 16), torch.nn.Linear(16, 8)
-
-    def forward(self, x):
-        return self.down(torch.sin(self.up(x)))
-
+TENSOR_PARALLEL = f"""{PARALLEL_NET}
 torch.manual_seed(0)
 net, x = Net(), torch.randn(4, 8)
 wanted = net(x)
 mesh = init_device_mesh("cpu", (world,))
-net = parallelize_module(net, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+net = parallelize_module(net, mesh, plan)
 got = torch.compile(net, backend="tcdebug")(x)
 """
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from planted_scripts import WRONG_SIN
+from planted_scripts import PARALLEL_NET, WRONG_SIN
 
 Command = Callable[..., Any]
 Script = Callable[[str], str]
@@ -81,24 +81,13 @@ ranks = [subprocess.Popen([sys.executable, "worker.py", str(rank), store]) for r
 sys.exit(max([rank.wait() for rank in ranks]))
 """
 
-WORKER = """
+WORKER = f"""
 import sys
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.up, self.down = torch.nn.Linear(8, 16), torch.nn.Linear(16, 8)
-
-    def forward(self, x):
-        return self.down(torch.sin(self.up(x)))
-
-rank, store = int(sys.argv[1]), f"file://{sys.argv[2]}"
+{PARALLEL_NET}
+rank, store = int(sys.argv[1]), f"file://{{sys.argv[2]}}"
 dist.init_process_group("gloo", init_method=store, rank=rank, world_size=2)
-plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
 net = parallelize_module(Net(), init_device_mesh("cpu", (2,)), plan)
 torch.compile(net, backend="tcdebug")(torch.randn(4, 8))
 dist.destroy_process_group()

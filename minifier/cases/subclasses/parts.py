@@ -7,6 +7,9 @@ from typing import Any
 
 import torch
 
+COTANGENT_SEED = 1234
+"""The seed of the inputs of backward, in searches and in repros."""
+
 
 def is_wrapper(value: object) -> bool:
     """Return whether a tensor is made of other tensors, and can be taken apart and rebuilt."""
@@ -73,3 +76,16 @@ def with_parts(value: Any, change: Callable[[Any], Any]) -> Any:
     inner = {n: with_parts(part, change) for n, part in zip(names, parts, strict=True)}
     made = type(value).__tensor_unflatten__(inner, context, value.size(), value.stride())
     return made.detach() if made.requires_grad else made
+
+
+def cotangents(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the inputs of backward: noise in the layout of the outputs, the same for each call."""
+    generator = torch.Generator().manual_seed(COTANGENT_SEED)
+
+    def noise(like: torch.Tensor) -> torch.Tensor:
+        if not like.is_floating_point() and not like.is_complex():
+            return like
+        made = torch.randn(like.shape, generator=generator, dtype=torch.float64)
+        return made.to(like.device, like.dtype)
+
+    return [with_parts(as_gradient(output), noise) for output in outputs]

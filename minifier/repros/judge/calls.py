@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch._dynamo import compiled_autograd
 
-from tcdebug.minifier.cases.subclasses.parts import as_gradient, plain_values, with_parts
+from tcdebug.minifier.cases.subclasses.parts import cotangents, plain_values
 
 SEED, FURTHER_SEEDS = 1234, (1235, 1236)
 FURTHER_CALLS, FURTHER_SECONDS = 9, 2.0
@@ -113,19 +113,6 @@ def flatten(value: Any) -> list[Any]:
     if isinstance(value, dict):
         return [leaf for part in value.values() for leaf in flatten(part)]
     return [value]
-
-
-def cotangents(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return random gradients of outputs, the same for each call."""
-    generator = torch.Generator().manual_seed(SEED)
-
-    def noise(like: torch.Tensor) -> torch.Tensor:
-        if not like.is_floating_point() and not like.is_complex():
-            return like
-        made = torch.randn(like.shape, generator=generator, dtype=torch.float64)
-        return made.to(like.device, like.dtype)
-
-    return [with_parts(as_gradient(output), noise) for output in outputs]
 
 
 def synchronize() -> None:

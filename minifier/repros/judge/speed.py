@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
+from tcdebug.minifier.cases.subclasses.parts import cotangents
 from tcdebug.minifier.judging.cpu_waits import is_quiet, waited
-from tcdebug.minifier.repros.judge.calls import cotangents, flatten, synchronize
+from tcdebug.minifier.repros.judge.calls import flatten, synchronize
 
 LEAST_SECONDS, LEAST_RUNS, MOST_RUNS = 1.0, 5, 200
 MOST_SECONDS = 10.0

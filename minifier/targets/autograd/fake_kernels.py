@@ -29,6 +29,7 @@ from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.gate.toggles import Toggles, belongs
 from tcdebug.compiler.patching import Patch, patched
 from tcdebug.minifier.cases.layer_names import FAKE_KERNELS
+from tcdebug.minifier.targets.autograd.functionalization import UNFIT
 
 DISPATCH = Patch(
     "torch._subclasses.fake_tensor:FakeTensorMode",
@@ -40,9 +41,6 @@ PATCHES = (DISPATCH,)
 
 LARGEST = 2**30
 """The bytes of a tensor up to which an operator is run to check its fake kernel."""
-
-UNFIT = frozenset({torch.Tag.inplace_view, torch.Tag.nondeterministic_seeded})
-"""Tags of operators that change more than elements, or that draw random numbers."""
 
 COMMUNICATING = ("c10d", "dtensor", "symm_mem")
 """Parts of the namespaces of operators that wait for other ranks."""
