@@ -24,11 +24,10 @@ from torch import fx
 from tcdebug.minifier.cases.case import Case, attributes, copy_graph
 from tcdebug.minifier.cases.operators import scan
 from tcdebug.minifier.cases.operators.attention import is_captured_again, reading_its_values
+from tcdebug.minifier.cases.operators.data import as_attribute, restore_assignments
 
 CLEANUP = re.compile(r";  [\w. =]+ = None$")
 PRIVATE = re.compile(r"torch\._C\._nn\.(\w+)")
-DATA = re.compile(r"torch\._C\._autograd\._get_data_attr\((\w+)\)")
-"""How Dynamo writes `x.data`. It does not capture the function that it calls there."""
 DOTTED = re.compile(r"\btorch(?:\.\w+)+")
 RESERVED = ("torch", "data", "stored", "wide", "memory", "inf", "nan", "device", "Graph")
 """Names that a repro script itself uses."""
@@ -193,8 +192,7 @@ class _Writer:
             ]
             self.names.update(scan.NAMES)
         lines = [
-            DATA.sub(r"\1.data", PRIVATE.sub(_public, line.replace(" -> tuple", "")))
-            for line in lines
+            as_attribute(PRIVATE.sub(_public, line.replace(" -> tuple", ""))) for line in lines
         ]
         start = next(k for k, line in enumerate(lines) if line.startswith("def forward"))
         body = [line for line in lines[start:] if line.strip() and not _alias(line)]
@@ -209,6 +207,7 @@ class _Writer:
 def _writable(module: fx.GraphModule) -> fx.Graph:
     """Copy a graph without annotations that its text does not need."""
     graph, _ = copy_graph(module.graph)
+    restore_assignments(graph)
     for node in graph.nodes:
         node.type = None
         if node.target is torch.ops.higher_order.tag_activation_checkpoint:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from tcdebug.minifier.cases.case import Case, clone_values, flatten
+from tcdebug.minifier.cases.operators.data import gradients, memory
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.subclasses.parts import cotangents
 from tcdebug.minifier.judging.cpu_waits import is_quiet, waited
@@ -133,19 +134,20 @@ def best_of(runs: Sequence[Seconds]) -> Seconds:
 
 def _timed(call: Call, case: Case) -> Seconds:
     values = clone_values(case.values())
+    wanted = [v for v in values if isinstance(v, torch.Tensor) and v.requires_grad]
+    lying = memory(wanted)
     finish_kernels()
     before, started = waited(), time.perf_counter()
     outputs = flatten(call(*values))
     finish_kernels()
     forward = time.perf_counter() - started
-    wanted = [v for v in values if isinstance(v, torch.Tensor) and v.requires_grad]
     roots = [o for o in outputs if isinstance(o, torch.Tensor) and o.requires_grad]
     if not (wanted and roots and torch.is_grad_enabled()):
         return Seconds(forward, 0.0, is_quiet(forward, waited() - before))
     given = cotangents(roots)
     finish_kernels()
     started = time.perf_counter()
-    torch.autograd.grad(roots, wanted, given, allow_unused=True)
+    gradients(roots, wanted, given, lying)
     finish_kernels()
     backward = time.perf_counter() - started
     return Seconds(forward, backward, is_quiet(forward + backward, waited() - before))

@@ -23,6 +23,7 @@ from tcdebug.minifier.cases.case import (
 )
 from tcdebug.minifier.cases.exception_identity import root_cause
 from tcdebug.minifier.cases.lineage import Change, leaves
+from tcdebug.minifier.cases.operators.data import gradients, memory
 from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature
 from tcdebug.minifier.cases.source import load
 from tcdebug.minifier.cases.subclasses.parts import cotangents, finished, plain_values
@@ -115,18 +116,19 @@ def run(
             for dim in spec.dynamic:
                 torch._dynamo.maybe_mark_dynamic(value, dim)
     wanted = leaves(values)
+    before = memory(wanted)
     torch.manual_seed(seed)
     notify("forward")
     with restored():
         outputs = flatten(call(*values))
     finish_kernels()
-    gradients: list[Any] = []
+    found: list[Any] = []
     roots = [o for o in outputs if isinstance(o, torch.Tensor) and o.requires_grad]
     if wanted and roots and torch.is_grad_enabled():
         notify("backward")
-        gradients = list(torch.autograd.grad(roots, wanted, cotangents(roots), allow_unused=True))
+        found = gradients(roots, wanted, cotangents(roots), before)
         finish_kernels()
-    return Results([_detached(o) for o in outputs], gradients, [_detached(v) for v in values])
+    return Results([_detached(o) for o in outputs], found, [_detached(v) for v in values])
 
 
 def _detached(value: Any) -> Any:

@@ -120,6 +120,8 @@ def short_forms(case: Case, content: Repro) -> Iterator[str]:
     forms = [BACKWARD] if content.outcome.direction == "backward" else [FORWARD]
     if wants_gradients and forms == [FORWARD]:
         forms.append(BACKWARD)
+    if ".data = " in source.text:  # torch.autograd.grad finds no gradients then
+        forms = [form for form in forms if form is not BACKWARD]
     for form in forms:
         yield body + form.format(inputs=makes, arguments=arguments) + compared
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch._dynamo import compiled_autograd
 
+from tcdebug.minifier.cases.operators.data import gradients, memory
 from tcdebug.minifier.cases.subclasses.parts import cotangents, plain_values
 
 SEED, FURTHER_SEEDS = 1234, (1235, 1236)
@@ -36,6 +37,7 @@ def run(
 ) -> dict[str, list[Any]]:
     """Return outputs, the inputs afterwards, and gradients if any are required."""
     wanted = leaves(values)
+    before = memory(wanted)
     torch.manual_seed(seed)
     report_phase("forward")
     outputs = flatten(call(*values))
@@ -44,8 +46,7 @@ def run(
     roots = [o for o in outputs if torch.is_tensor(o) and o.requires_grad]
     if wanted and roots and torch.is_grad_enabled():
         report_phase("backward")
-        given = cotangents(roots)
-        found = torch.autograd.grad(roots, wanted, given, allow_unused=True)
+        found = gradients(roots, wanted, cotangents(roots), before)
         results["backward"] = plain_values(found)
         synchronize()
     return results

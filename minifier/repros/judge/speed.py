@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from tcdebug.minifier.cases.operators.data import gradients, memory
 from tcdebug.minifier.cases.subclasses.parts import cotangents
 from tcdebug.minifier.judging.cpu_waits import is_quiet, waited
 from tcdebug.minifier.repros.judge.calls import flatten, synchronize
@@ -76,18 +77,19 @@ def best_times(
 
 def timed(call: Callable[..., Any], values: Sequence[Any]) -> tuple[float, float]:
     """Return the seconds of forward and of backward."""
+    wanted = [v for v in values if torch.is_tensor(v) and v.requires_grad]
+    before = memory(wanted)
     synchronize()
     start = time.perf_counter()
     outputs = flatten(call(*values))
     synchronize()
     forward = time.perf_counter() - start
-    wanted = [v for v in values if torch.is_tensor(v) and v.requires_grad]
     roots = [o for o in outputs if torch.is_tensor(o) and o.requires_grad]
     if not (wanted and roots and torch.is_grad_enabled()):
         return forward, 0.0
     given = cotangents(roots)
     synchronize()
     start = time.perf_counter()
-    torch.autograd.grad(roots, wanted, given, allow_unused=True)
+    gradients(roots, wanted, given, before)
     synchronize()
     return forward, time.perf_counter() - start

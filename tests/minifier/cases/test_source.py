@@ -450,3 +450,29 @@ def test_an_update_of_data_is_captured_again() -> None:
 
     source = check(decayed, torch.nn.Parameter(torch.ones(2)))
     assert source.text.count("p.data") == 2
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_assignment_to_data_is_captured_again(times: int) -> None:
+    def updated(p: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+        before = p.sum()
+        for _ in range(times):
+            p.data = p.data - 0.5 * g
+        return (p * p).sum() + before
+
+    source = check(updated, torch.nn.Parameter(torch.ones(2)), torch.ones(2))
+    assert source.text.count("p.data = ") == times
+
+
+def test_a_gradient_after_an_assignment_to_data_is_that_of_backward() -> None:
+    """With AOTAutograd, `torch.autograd.grad` finds none."""
+
+    def updated(p: torch.Tensor) -> torch.Tensor:
+        p.data = p.data * 3
+        return (p * p).sum()
+
+    case = readable_names(captured(updated, torch.nn.Parameter(torch.ones(2))))
+    torch._dynamo.reset()
+    compiled = torch.compile(load(case, "data.py"), backend="aot_eager", fullgraph=True)
+    (eager,), (found,) = run(load(case, "plain.py"), case).gradients, run(compiled, case).gradients
+    assert found is not None and eager.tolist() == found.tolist()

@@ -1,0 +1,63 @@
+"""Assignments to `x.data`: how they are written, and how gradients of such graphs are computed.
+
+Dynamo captures `x.data = y` as `set_` without gradients, followed by a correction of the version of
+`x`. It does not capture these calls themselves.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import torch
+from torch import fx
+
+from tcdebug.minifier.cases.subclasses.parts import is_wrapper
+
+GET = re.compile(r"torch\._C\._autograd\._get_data_attr\((\w+)\)")
+SET = re.compile(r"setattr\((\w+), 'data', (\w+)\)")
+CORRECTION = "_lower_version_count_by_1"
+"""The function of Dynamo that corrects the version. It is local to a method of Dynamo."""
+
+
+def restore_assignments(graph: fx.Graph) -> None:
+    """Replace what Dynamo captures for `x.data = y` by that assignment."""
+    for node in list(graph.nodes):
+        if getattr(node.target, "__name__", "") != CORRECTION:
+            continue
+        (called,) = node.args
+        if called.target is not torch.Tensor.set_ or len(called.args) != 2:
+            continue
+        changed, data = called.args
+        with graph.inserting_before(called):
+            graph.call_function(setattr, (changed, "data", data))
+        for replaced in (node, called):
+            replaced.replace_all_uses_with(changed)
+            graph.erase_node(replaced)
+
+
+def as_attribute(line: str) -> str:
+    """Return a line of a graph with `x.data` as a program has it."""
+    return SET.sub(r"\1.data = \2", GET.sub(r"\1.data", line))
+
+
+def memory(leaves: Sequence[torch.Tensor]) -> list[int]:
+    """Return where the values of leaves lie; 0 for a tensor that consists of others."""
+    return [0 if is_wrapper(leaf) else leaf.untyped_storage().data_ptr() for leaf in leaves]
+
+
+def gradients(
+    roots: Sequence[torch.Tensor],
+    leaves: Sequence[torch.Tensor],
+    given: Sequence[torch.Tensor],
+    before: Sequence[int],
+) -> list[torch.Tensor | None]:
+    """Return the gradients of leaves for the gradients `given` of the roots; None where unused.
+
+    `before` is the `memory` of the leaves before the call. After AOTAutograd assigned to the data
+    of a leaf, `torch.autograd.grad` finds no gradient for it, where `backward()` does.
+    """
+    if memory(leaves) == list(before):
+        return list(torch.autograd.grad(roots, leaves, given, allow_unused=True))
+    torch.autograd.backward(roots, given)
+    return [leaf.grad for leaf in leaves]
