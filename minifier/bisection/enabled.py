@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.bisect import Ask
 from tcdebug.minifier.cases.outcome import Outcome, Resolution
-from tcdebug.minifier.search.algorithms import minimal_subset
+from tcdebug.minifier.search.algorithms import TooManyNeeded, minimal_subset
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,15 @@ class Enabled:
         return [*self.requires, *(group[0] for group in self.either), *self.partners, self.unit]
 
 
+@dataclass(frozen=True)
+class Unlisted:
+    """The fault needs more than `MOST_NEEDED` other units, so they were not determined."""
+
+
 LIKELY = ("lower", "fuse")
 """Families with many units, which are tried first."""
+MOST_NEEDED = 8
+"""The limit on other units that a fault needs. Each costs about four runs."""
 MOST_SUBSTITUTES = 3
 """The limit on units in a group."""
 
@@ -44,12 +51,22 @@ def _family(unit: str) -> str:
     return unit.partition(".")[0]
 
 
-def fewest_enabled(ask: Ask, failure: Outcome, unit: str, toggles: Toggles) -> Enabled | None:
+def fewest_enabled(
+    ask: Ask, failure: Outcome, unit: str, toggles: Toggles
+) -> Enabled | Unlisted | None:
     """Return the fewest units with which a small case fails in the same way; None if none do.
 
     `failure` is how the case fails under `toggles`, with its decisions. It is meant for a minimised
-    case, because it asks about two questions for each unit that takes part.
+    case, because it asks about two questions for each unit that takes part. A plan of memory that
+    is wrong only for one order of many buffers needs dozens of units, which are not listed.
     """
+    try:
+        return _fewest(ask, failure, unit, toggles)
+    except TooManyNeeded:
+        return Unlisted()
+
+
+def _fewest(ask: Ask, failure: Outcome, unit: str, toggles: Toggles) -> Enabled | None:
     units = [u for u in dict.fromkeys(d.unit for d in failure.decisions if d.allowed) if u != unit]
 
     def fails_with(some: Sequence[str], off: Sequence[str] = ()) -> bool:
@@ -89,7 +106,7 @@ def _needed(units: Sequence[str], bad: Callable[[Sequence[str]], bool]) -> list[
     """Return a minimal bad set of units, reduced first by whole families."""
     families = sorted({_family(u) for u in units}, key=lambda f: (f not in LIKELY, f))
     kept = minimal_subset(families, lambda some: bad([u for u in units if _family(u) in some]))
-    return minimal_subset([u for u in units if _family(u) in kept], bad)
+    return minimal_subset([u for u in units if _family(u) in kept], bad, MOST_NEEDED)
 
 
 def _group(

@@ -21,7 +21,7 @@ from tcdebug.minifier.bisection.bisect import (
     bisect,
 )
 from tcdebug.minifier.bisection.certainty import CertainVerdict
-from tcdebug.minifier.bisection.enabled import fewest_enabled
+from tcdebug.minifier.bisection.enabled import MOST_NEEDED, Unlisted, fewest_enabled
 from tcdebug.minifier.bisection.fake_kernels import described, find_fake_kernels
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.branch import (
@@ -220,9 +220,12 @@ class Investigation(Generic[CandidateType]):
         spending = self.oracle.spending
         try:
             with spending.reserving(max(spending.seconds_left / 2, spending.to_confirm)):
-                branch.enabled = oracle.searched(
-                    lambda ask: fewest_enabled(ask, failure, unit, branch.base)
-                )
+                found = oracle.searched(lambda ask: fewest_enabled(ask, failure, unit, branch.base))
+            if isinstance(found, Unlisted):
+                why = f"it needs more than {MOST_NEEDED} of them"
+                self.log.emit(Fallback(f"the units that {unit} needs are not listed", why))
+            else:
+                branch.enabled = found
         except BudgetUsed:
             if not spending.affordable:
                 raise

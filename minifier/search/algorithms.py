@@ -16,6 +16,10 @@ FEW = 4
 """Sets of up to this size are reduced by leaving out one element at a time."""
 
 
+class TooManyNeeded(Exception):
+    """More elements are needed than the caller has a use for."""
+
+
 def first_bad(low: int, high: int, bad: Callable[[int], bool], guess: int | None = None) -> int:
     """Return an n in (low, high] with bad(n) and not bad(n - 1), given not bad(low) and bad(high).
 
@@ -47,8 +51,14 @@ def passing_before(low: int, high: int, ask: Callable[[int], Resolution]) -> int
     return first_bad(low, high - 1, lambda n: ask(n) is not Resolution.PASSES) - 1
 
 
-def minimal_subset(items: Sequence[Item], bad: Callable[[Sequence[Item]], bool]) -> list[Item]:
+def minimal_subset(
+    items: Sequence[Item],
+    bad: Callable[[Sequence[Item]], bool],
+    most: int | None = None,
+) -> list[Item]:
     """Return a bad subset from which no single element can be left out, given that all are bad.
+
+    Raises TooManyNeeded as soon as more than `most` elements were found to be needed.
 
     It asks about each subset at most once, and about log2(len(items)) times for every element that
     is needed, or once per element if nearly all are. Elements that are likely needed should come
@@ -67,7 +77,7 @@ def minimal_subset(items: Sequence[Item], bad: Callable[[Sequence[Item]], bool])
             asked[key] = bad([items[k] for k in sorted(key)])
         return asked[key]
 
-    needed = _needed(len(items), answer) if len(items) > FEW else list(range(len(items)))
+    needed = _needed(len(items), answer, most) if len(items) > FEW else list(range(len(items)))
     before = None
     while needed != before:
         before = needed
@@ -78,7 +88,7 @@ def minimal_subset(items: Sequence[Item], bad: Callable[[Sequence[Item]], bool])
     return [items[k] for k in sorted(needed)]
 
 
-def _needed(count: int, answer: Callable[[Sequence[int]], bool]) -> list[int]:
+def _needed(count: int, answer: Callable[[Sequence[int]], bool], most: int | None) -> list[int]:
     """Return elements that are bad together. Each was needed when it was found."""
     needed: list[int] = []
     rest = list(range(count))
@@ -92,6 +102,8 @@ def _needed(count: int, answer: Callable[[Sequence[int]], bool]) -> list[int]:
         length = first_bad(low, len(rest), lambda n: answer(needed + rest[:n]), guess)
         if length == 0:
             break
+        if len(needed) == most:
+            raise TooManyNeeded
         needed.append(rest[length - 1])
         del rest[length - 1 :]
         gap = (count - len(rest)) / len(needed)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.bisect import Ask
-from tcdebug.minifier.bisection.enabled import Enabled, fewest_enabled
+from tcdebug.minifier.bisection.enabled import Enabled, Unlisted, fewest_enabled
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 
 OK = Outcome(Kind.OK)
@@ -29,7 +29,9 @@ def asking(compile_: Compile) -> Ask:
 
 def enabled(compile_: Compile, unit: str) -> Enabled | None:
     ask = asking(compile_)
-    return fewest_enabled(ask, ask(Toggles(), "the failure"), unit, Toggles())
+    found = fewest_enabled(ask, ask(Toggles(), "the failure"), unit, Toggles())
+    assert not isinstance(found, Unlisted)
+    return found
 
 
 def test_a_unit_that_is_wrong_by_itself_needs_no_other() -> None:
@@ -70,6 +72,28 @@ def test_a_failure_that_needs_units_without_decisions_has_no_smallest_set() -> N
 
     failure = ask(Toggles(), "the failure")
     assert fewest_enabled(ask, failure, "lower.b", Toggles()) is None
+
+
+def test_up_to_eight_needed_units_are_listed_and_more_are_not_searched_for() -> None:
+    """For example, one order of many buffers needs dozens of units."""
+    names = [f"config.option{k}" for k in range(40)]
+
+    def asked(count: int) -> tuple[Enabled | Unlisted | None, int]:
+        answer = asking(lambda on: all([*[on(name) for name in names][:count], on("lower.b")]))
+        questions: list[str] = []
+
+        def ask(toggles: Toggles, purpose: str) -> Outcome:
+            questions.append(purpose)
+            return answer(toggles, purpose)
+
+        failure = answer(Toggles(), "the failure")
+        return fewest_enabled(ask, failure, "lower.b", Toggles()), len(questions)
+
+    found, _ = asked(8)
+    assert isinstance(found, Enabled) and set(found.partners) == set(names[:8])
+    found, questions = asked(30)
+    assert found == Unlisted()
+    assert questions <= 45
 
 
 def test_a_partner_with_a_substitute_is_a_group() -> None:

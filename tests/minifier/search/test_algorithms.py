@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from property_settings import property_settings
 
 from tcdebug.minifier.cases.outcome import Resolution
-from tcdebug.minifier.search.algorithms import first_bad, minimal_subset, passing_before
+from tcdebug.minifier.search.algorithms import (
+    TooManyNeeded,
+    first_bad,
+    minimal_subset,
+    passing_before,
+)
 
 PROPERTY = property_settings(100)
 
@@ -108,6 +114,15 @@ def test_if_all_are_needed_each_is_left_out_once() -> None:
     asked = Asked(lambda subset: len(subset) == 100)
     assert minimal_subset(range(100), asked) == list(range(100))
     assert len(asked.subsets) <= 130
+
+
+def test_a_search_ends_at_the_first_element_beyond_the_limit() -> None:
+    asked = Asked(lambda subset: set(range(50)) <= subset)
+    with pytest.raises(TooManyNeeded):
+        minimal_subset(range(100), asked, most=5)
+    assert len(asked.subsets) <= 20
+    asked = Asked(lambda subset: {3, 30, 60} <= subset)
+    assert minimal_subset(range(100), asked, most=3) == [3, 30, 60]
 
 
 def test_each_of_a_few_is_left_out_in_turn() -> None:
