@@ -18,6 +18,7 @@ from torch import fx
 
 from tcdebug.compiler.gate.fingerprint import graph_id
 from tcdebug.minifier.cases.lineage import Change, lineage
+from tcdebug.minifier.cases.operators.data import restore_assignments
 from tcdebug.minifier.cases.subclasses.apart import taken_apart, without_torch_function
 from tcdebug.minifier.cases.subclasses.parts import is_wrapper
 from tcdebug.minifier.cases.user_frames import frames, innermost
@@ -291,6 +292,7 @@ def from_captured(module: fx.GraphModule, values: Sequence[Any]) -> Case:
             copies[read].replace_all_uses_with(copies[node])
             graph.erase_node(copies[read])
         inputs.append(CaseInput(str(node.target), plain, _dynamic_dims(example)))
+    restore_assignments(graph)
     _read_sizes_from_tensors(graph, placeholders, copies)
     inputs = [_with_size(i, copies[n]) for n, i in zip(placeholders, inputs, strict=True)]
     return Case(module, tuple(inputs)).with_graph(graph)

@@ -24,7 +24,7 @@ from torch import fx
 from tcdebug.minifier.cases.case import Case, attributes, copy_graph
 from tcdebug.minifier.cases.operators import scan
 from tcdebug.minifier.cases.operators.attention import is_captured_again, reading_its_values
-from tcdebug.minifier.cases.operators.data import as_attribute, restore_assignments
+from tcdebug.minifier.cases.operators.data import as_attribute
 
 CLEANUP = re.compile(r";  [\w. =]+ = None$")
 PRIVATE = re.compile(r"torch\._C\._nn\.(\w+)")
@@ -207,7 +207,6 @@ class _Writer:
 def _writable(module: fx.GraphModule) -> fx.Graph:
     """Copy a graph without annotations that its text does not need."""
     graph, _ = copy_graph(module.graph)
-    restore_assignments(graph)
     for node in graph.nodes:
         node.type = None
         if node.target is torch.ops.higher_order.tag_activation_checkpoint:

@@ -1,7 +1,8 @@
 """Assignments to `x.data`: how they are written, and how gradients of such graphs are computed.
 
 Dynamo captures `x.data = y` as `set_` without gradients, followed by a correction of the version of
-`x`. It does not capture these calls themselves.
+`x`. It does not capture these calls themselves. Nor can the function that corrects the version be
+passed to another process.
 """
 
 from __future__ import annotations

@@ -67,6 +67,17 @@ def test_a_graph_with_branches_operators_and_regions_arrives_unchanged(tmp_path:
     assert other.user_lines() == case.user_lines() != []
 
 
+def test_a_graph_that_assigns_to_data_arrives_unchanged(tmp_path: Path) -> None:
+    def f(p: torch.Tensor) -> torch.Tensor:
+        p.data = p.data * 3
+        return p + 1
+
+    case = captured(f, torch.nn.Parameter(torch.ones(2)))
+    other = handed_over(case, tmp_path)
+    assert "p.data = " in module_source(other.module).text
+    assert module_source(other.module).text == module_source(case.module).text
+
+
 def test_views_leaves_and_parameters_arrive_unchanged(tmp_path: Path) -> None:
     base = torch.arange(6.0)
     weight = torch.nn.Parameter(torch.ones(3))
