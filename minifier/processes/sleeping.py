@@ -11,11 +11,13 @@ undoes that.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import os
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import Any
 
 import torch
 
@@ -29,11 +31,14 @@ IS_AVAILABLE = Patch("torch.cuda", "is_available", "candidates on a GPU run the 
 GUARD = Patch(
     "torch._C", "_ensureCUDADeviceGuardSet", "fake tensors initialise CUDA to count devices"
 )
-PATCHES = (LAZY_INIT, IS_AVAILABLE, GUARD)
+PIN = Patch("torch:Tensor", "pin_memory", "candidates on a GPU run the whole script")
+PATCHES = (LAZY_INIT, IS_AVAILABLE, GUARD, PIN)
 
 CACHED = ("torch.utils._triton", "torch._inductor.utils")
 """Modules whose functions cache what the device can do."""
 CACHE = type(functools.cache(print))
+NOT_INITIALISED = 3
+"""`CUDA_ERROR_NOT_INITIALIZED` of CUDA's driver interface."""
 INSIDE = ("torch", "triton", "tcdebug")
 ENTRANCES = ("torch.accelerator", patching.__name__)
 """Modules that query devices on behalf of their caller."""
@@ -57,6 +62,7 @@ class Sleeping:
             install(LAZY_INIT, self._announced, log),
             install(IS_AVAILABLE, _hidden_from_torch, log),
             install(GUARD, _nothing, log),
+            install(PIN, self._announced, log),
         )
         self._installed = tuple(i for i in found if i is not None)
 
@@ -83,13 +89,28 @@ class Sleeping:
         with torch._C._ForceDispatchKeyGuard(included, excluded - added):
             yield
 
-    def _announced(self, original: Callable[[], None]) -> Callable[[], None]:
-        def lazy_init() -> None:
+    def _announced(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Announce a call that initialises CUDA. Pinning memory does so without `_lazy_init`."""
+
+        def initialising(*args: Any, **kwargs: Any) -> Any:
             if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # not annotated
                 self._waking()
-            original()
+            return original(*args, **kwargs)
 
-        return lazy_init
+        return initialising
+
+
+def driver_is_initialised() -> bool:
+    """Return whether this process has initialised CUDA's driver, also without torch's knowledge.
+
+    Tensors that are created in pinned memory do so.
+    """
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    status: int = driver.cuCtxGetCurrent(ctypes.byref(ctypes.c_void_p()))
+    return status != NOT_INITIALISED
 
 
 def _hidden_from_torch(original: Callable[[], bool]) -> Callable[[], bool]:

@@ -47,7 +47,7 @@ from tcdebug.minifier.processes.job import (
 )
 from tcdebug.minifier.processes.prctl import bound_to_this_process
 from tcdebug.minifier.processes.process import Child
-from tcdebug.minifier.processes.sleeping import Sleeping
+from tcdebug.minifier.processes.sleeping import Sleeping, driver_is_initialised
 from tcdebug.minifier.processes.threads import Threads
 from tcdebug.minifier.reduction.details.lift_constants import LiftConstants
 from tcdebug.minifier.sessions.execution import Broken, Finished, leave
@@ -261,6 +261,8 @@ def _unfit_to_serve() -> str:
         torch.empty(0)
     except (RuntimeError, AssertionError):
         return "the script has set a default device"
+    if driver_is_initialised():
+        return "CUDA's driver was initialised before, such as by a tensor in pinned memory"
     return ""
 
 

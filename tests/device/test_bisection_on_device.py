@@ -182,6 +182,12 @@ x = torch.tensor([0.1, 0.2, 0.3, 0.4], device="DEVICE", requires_grad=True)  # i
 (found,) = torch.autograd.grad(torch.compile(function)(x), x)
 torch.testing.assert_close(found, expected)
 """
+PINNED = """
+def function(x):
+    return torch.tanh(x * 2).sum()
+x = torch.linspace(0.1, 0.4, 4PINNING.to("DEVICE", non_blocking=True)
+torch.testing.assert_close(torch.compile(function)(x), function(x))
+"""
 TWO_GRAPHS = """
 def f(x):
     y = x.cos() + 1
@@ -290,6 +296,13 @@ SCRIPTS = {
         "backward | wrong value", "lower.aten.cos.default",
     ),
     "inside of torch.tensor": Planted(on_gpu(WRONG, MADE_BY_TENSOR), "forward | wrong value"),
+    "pinned": Planted(
+        on_gpu(WRONG, PINNED.replace("PINNING", ").pin_memory()")), "forward | wrong value"
+    ),
+    "created in pinned memory": Planted(
+        on_gpu(WRONG, PINNED.replace("PINNING", ", pin_memory=True)")),
+        "script | AssertionError | ", nodes=0, note=WHOLE_SCRIPTS,
+    ),
     "second graph": Planted(on_gpu(WRONG, TWO_GRAPHS), "forward | wrong value"),
     "persistent": Planted(
         on_gpu(PERSISTENT), "forward | wrong value", "codegen.persistent_reduction"

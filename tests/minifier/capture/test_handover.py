@@ -74,7 +74,7 @@ def test_a_graph_that_assigns_to_data_arrives_unchanged(tmp_path: Path) -> None:
 
     case = captured(f, torch.nn.Parameter(torch.ones(2)))
     other = handed_over(case, tmp_path)
-    assert "p.data = " in module_source(other.module).text
+    assert "p_.data = " in module_source(other.module).text
     assert module_source(other.module).text == module_source(case.module).text
 
 

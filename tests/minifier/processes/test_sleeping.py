@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -46,6 +47,14 @@ def test_the_call_that_initialises_cuda_is_announced(announced: list[str]) -> No
         pytest.skip("this process has initialised CUDA")
     with pytest.raises((AssertionError, RuntimeError)):
         torch.cuda.init()  # type: ignore[no-untyped-call] # torch has no annotation
+    assert announced == ["initialises"]
+
+
+def test_pinning_memory_is_announced_since_it_initialises_cuda(announced: list[str]) -> None:
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # torch has no annotation
+        pytest.skip("this process has initialised CUDA")
+    with contextlib.suppress(RuntimeError):
+        torch.ones(2).pin_memory()
     assert announced == ["initialises"]
 
 
