@@ -31,6 +31,7 @@ from tcdebug.minifier.repros.fake_group import group_of
 from tcdebug.minifier.repros.script_setup import Script, fake_group_setup, script_setup, sets_up
 from tcdebug.minifier.targets.backends import Backend
 from tcdebug.minifier.targets.describe import describe
+from tcdebug.minifier.targets.stand_ins import StandIn
 
 
 class NotWritable(Exception):
@@ -62,7 +63,7 @@ class Capture:
         """Return the backend that replaces a backend of the program."""
         if isinstance(backend, _Captured) or sets_up(backend):
             return backend
-        return _Captured(self, describe(self.backend or backend, ""))
+        return _Captured(self, describe(self.backend or backend, ""), backend)
 
     def keep(self, case: Case, backend: Backend, ordinal: int) -> None:
         """Write the script of a graph at the graph's first call."""
@@ -98,12 +99,13 @@ class Capture:
         return _imported(backend)
 
 
-@dataclass(eq=False)
-class _Captured:
+@dataclass(eq=False, slots=True)
+class _Captured(StandIn):
     """A backend that writes its graphs and runs them in eager."""
 
     capture: Capture
     backend: Backend
+    original: Any
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         ordinal = self.capture.graphs

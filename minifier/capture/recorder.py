@@ -27,6 +27,7 @@ from tcdebug.minifier.cases.subclasses.apart import calling_once
 from tcdebug.minifier.repros.script_setup import sets_up
 from tcdebug.minifier.targets.backends import INDUCTOR, Backend
 from tcdebug.minifier.targets.describe import describe
+from tcdebug.minifier.targets.stand_ins import StandIn
 
 Wrap = Callable[..., Any]
 Judge = Callable[[Case, Backend, int, int], None]
@@ -64,7 +65,7 @@ class Recorder:
         recorded = isinstance(getattr(backend, "compiler_fn", backend), Recording)
         if not self.active or recorded or sets_up(backend):
             return backend
-        return Recording(self, describe(self.forced or backend, self.run_dir))
+        return Recording(self, describe(self.forced or backend, self.run_dir), backend)
 
     def judge_program(self, program: Any, settings: Mapping[str, Any]) -> Callable[..., Any] | None:
         """Judge an exported program instead of packaging it; return what runs it in eager.
@@ -141,12 +142,14 @@ class _JudgedProgram:
                     buffer.copy_(before)
 
 
-@dataclass(eq=False)
-class Recording:
+@dataclass(eq=False, slots=True)
+class Recording(StandIn):
     """A backend that compiles nothing: its graphs are judged, and then run in eager."""
 
     recorder: Recorder
     backend: Backend
+    original: Any = None
+    """The backend as the script gave it to torch.compile; None if it gave none."""
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         if not self.recorder.active:

@@ -17,6 +17,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.run_events import ProfileRecorded
 from tcdebug.minifier.profiling.calibration import copy_speeds, event_seconds
 from tcdebug.minifier.profiling.triton_resources import loaded_kernels
+from tcdebug.minifier.targets.stand_ins import StandIn
 
 TRACE = "profile-{pid}.json"
 """The file in the run folder with the trace of a process."""
@@ -50,8 +51,8 @@ class StepCount:
             self.ended()
 
 
-@dataclass(eq=False)
-class _CountedBackend:
+@dataclass(eq=False, slots=True)
+class _CountedBackend(StandIn):
     """A backend whose graphs count their calls."""
 
     count: StepCount

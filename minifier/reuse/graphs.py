@@ -17,6 +17,7 @@ from tcdebug.compiler.patching import patched
 from tcdebug.minifier.cases.user_frames import frames, innermost
 from tcdebug.minifier.targets.dynamo.frame import CAPTURE, function_of
 from tcdebug.minifier.targets.dynamo.source_line import shown_path
+from tcdebug.minifier.targets.stand_ins import StandIn
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,8 @@ class Graphs:
         Equal backends share one wrapper, because Dynamo shares graphs among them.
         """
         for kept in self.backends:
-            if kept.given is backend or (
-                type(kept.given) is type(backend) and kept.given == backend
+            if kept.original is backend or (
+                type(kept.original) is type(backend) and kept.original == backend
             ):
                 return kept
         self.backends.append(KeepingBackend(self, backend, inner(backend)))
@@ -73,18 +74,18 @@ class Graphs:
             yield
 
 
-@dataclass(eq=False)
-class KeepingBackend:
+@dataclass(eq=False, slots=True)
+class KeepingBackend(StandIn):
     """A backend whose graphs are kept."""
 
     graphs: Graphs
-    given: Any
+    original: Any
     compile: Any
 
     @property
     def compiler_name(self) -> str:
         """The name of the backend in torch's messages."""
-        return str(getattr(self.given, "compiler_name", None) or self.given)
+        return str(getattr(self.original, "compiler_name", None) or self.original)
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         graphs = self.graphs

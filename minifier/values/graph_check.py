@@ -22,6 +22,7 @@ from tcdebug.minifier.judging.compare import Referee
 from tcdebug.minifier.judging.replay import Results, compare, run
 from tcdebug.minifier.targets.backends import EMBEDDED, INDUCTOR
 from tcdebug.minifier.targets.describe import describe
+from tcdebug.minifier.targets.stand_ins import StandIn
 from tcdebug.minifier.values.findings import BITWISE, WrongStep
 from tcdebug.minifier.values.judgement import digest, with_nonfinite_of
 from tcdebug.minifier.values.observation import Observation
@@ -135,8 +136,8 @@ class GraphChecks:
         return WrongStep(kind, name, suspect.graph, phase, suspect.call, 0, reason, nodes=nodes)
 
 
-@dataclass(eq=False)
-class _CheckedBackend:
+@dataclass(eq=False, slots=True)
+class _CheckedBackend(StandIn):
     """A backend whose graphs are checked."""
 
     checks: GraphChecks

@@ -33,6 +33,7 @@ from tcdebug.minifier.repros.script_setup import Script, sets_up
 from tcdebug.minifier.repros.verify import SECONDS
 from tcdebug.minifier.targets.backends import Backend
 from tcdebug.minifier.targets.describe import describe
+from tcdebug.minifier.targets.stand_ins import StandIn
 
 PATIENCE = 30.0
 """The smallest hang limit, in seconds, of a repro of what a person interrupted."""
@@ -121,8 +122,8 @@ class Watcher:
             self.journal.clear(scene)
 
 
-@dataclass(eq=False)
-class WatchedBackend:
+@dataclass(eq=False, slots=True)
+class WatchedBackend(StandIn):
     """A backend whose graphs are watched."""
 
     watcher: Watcher
