@@ -91,6 +91,12 @@ EAGER_IS_NO_EVIDENCE = (
 )
 """A note on a script that may fail in eager for another reason than when it is compiled."""
 
+EAGER_COMPILES_NOTHING = (
+    "the script counts compiles or has a backend of its own: it may fail differently in eager "
+    "because nothing is compiled there"
+)
+"""A note on such a script if it fails in eager in another way than when it is compiled."""
+
 
 USER_ERROR = "torch._dynamo.exc.UserError"
 """The exception with which torch says that a program misuses it."""
@@ -303,7 +309,14 @@ class LayerSearch:
         note = (
             f"it is {layer} or a later one" if layer else "the runs do not show which layer it is"
         )
-        return ScriptLayer(layer, self.runs, False, (note, *self._others()))
+        notes = [note, EAGER_COMPILES_NOTHING] if self._fails_otherwise_in_eager() else [note]
+        return ScriptLayer(layer, self.runs, False, (*notes, *self._others()))
+
+    def _fails_otherwise_in_eager(self) -> bool:
+        """Return whether the script fails differently in eager, perhaps as it counts compiles."""
+        if (DYNAMO,) not in self.runs or self._passes(DYNAMO) or self._same(DYNAMO):
+            return False
+        return self.may_count()
 
     def _others(self) -> tuple[str, ...]:
         """Describe the runs that failed in a different way."""

@@ -271,6 +271,16 @@ def test_eager_is_no_evidence_against_a_script_that_counts_compiles(
     assert LayerSearch(ask, FAILS, {(): FAILS}).find().layer == "layer.script"
 
 
+@pytest.mark.parametrize("counts", [True, False])
+def test_a_script_that_counts_compiles_may_fail_otherwise_in_eager(counts: bool) -> None:
+    def ask(questions: tuple[Off, ...]) -> Runs:
+        return dict.fromkeys(questions, OTHER)
+
+    finding = LayerSearch(ask, FAILS, {(): FAILS}, may_count=lambda: counts).find()
+    assert (finding.layer, finding.settled) == ("", False)
+    assert any("counts compiles" in note for note in finding.notes) == counts
+
+
 def test_no_question_is_asked_twice() -> None:
     _, asked = found(dict.fromkeys(FAILING["layer.cache"], FAILS))
     assert len(asked) == len(set(asked))
