@@ -20,6 +20,9 @@ SLOWER_THAN = 1.2
 LONGER_THAN = 10.0
 """compile-time: a compile is slow if it takes this many CPU-seconds."""
 
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+"""The environment of a program that runs in one thread."""
+
 COUNTED = {
     "crash": (Kind.EXCEPTION, Kind.CRASH, Kind.HANG, Kind.KILLED),
     "nan": (Kind.WRONG,),
@@ -39,6 +42,8 @@ class Criteria(msgspec.Struct, frozen=True):
     check: str = ""
     """A command that judges instead. Its exit statuses are those of `git bisect run`."""
     longer_than: float = LONGER_THAN
+    one_thread: bool = False
+    """perf: whether both programs run in one thread, whose time other processes do not change."""
 
     @property
     def graphs_only(self) -> bool:

@@ -8,7 +8,12 @@ best of many runs is such a run.
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
+
+Result = TypeVar("Result")
 
 QUIET = 0.1
 """A timed run may have waited for CPUs for this part of its time, all threads together."""
@@ -26,6 +31,32 @@ def waited() -> float:
     except (OSError, IndexError):
         return 0.0
     return total / 1e9
+
+
+def waited_here() -> float:
+    """Return the seconds that this thread has waited for a CPU; 0 if the system does not tell."""
+    try:
+        with open("/proc/thread-self/schedstat") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
+
+
+def timed(call: Callable[[], Result], threads: int) -> tuple[Result, float, bool]:
+    """Return the result of a call, its seconds, and whether waits for a CPU do not distort them.
+
+    Waits of a program in one thread are subtracted. Several threads also wait for each other.
+    """
+    if threads == 1:
+        start = time.perf_counter()
+        before = waited_here()  # within the time, so that no more is subtracted than was measured
+        result = call()
+        waits = waited_here() - before
+        return result, time.perf_counter() - start - waits, True
+    before, start = waited(), time.perf_counter()
+    result = call()
+    taken = time.perf_counter() - start
+    return result, taken, is_quiet(taken, waited() - before)
 
 
 def is_quiet(seconds: float, waited_for: float) -> bool:

@@ -1,9 +1,10 @@
 """Judges whether a compiled program is slower than eager, or is compiled more often than needed.
 
 Both programs run alternately in the same process, and the best time of several runs counts, because
-other load can only make a run slower. Runs that waited for a CPU count only if all did. Recompiles
-are checked first, with inputs of the same layout and with inputs whose symbolic dimensions have
-other sizes.
+other load can only make a run slower. In one thread, the time that it waited for a CPU is
+subtracted. With several threads, runs that waited for a CPU count only if all did. Recompiles are
+checked first, with inputs of the same layout and with inputs whose symbolic dimensions have other
+sizes.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from tcdebug.minifier.cases.case import Case, clone_values, flatten
 from tcdebug.minifier.cases.operators.data import gradients, memory
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.subclasses.parts import cotangents
-from tcdebug.minifier.judging.cpu_waits import is_quiet, waited
+from tcdebug.minifier.judging.cpu_waits import timed
 from tcdebug.minifier.judging.kernels import finish_kernels
 from tcdebug.minifier.judging.replay import run
 
 LEAST_ROUNDS, MOST_ROUNDS = 5, 200
+CLEAR_SECONDS, CLEAR_TIMES = 0.2, 2.0
+"""Rounds end after this time if the program is this many times faster or slower than the limit."""
 ENOUGH_SECONDS = 1.0
 """No more rounds run after this time and LEAST_ROUNDS, of which none waited for a CPU."""
 MOST_SECONDS = 10.0
@@ -60,9 +63,9 @@ def judge_speed(
         run(compiled, larger, mark=True)
         if compiles() > before:
             return _recompiled("for another size of a dynamic dimension")
-    found = slow(best_seconds((eager, compiled), case), slower_than)
+    found = slow(best_seconds((eager, compiled), case, slower_than), slower_than)
     if found.failed:  # measure again, because the machine may be busy
-        found = slow(best_seconds((eager, compiled), case), slower_than)
+        found = slow(best_seconds((eager, compiled), case, slower_than), slower_than)
     return found
 
 
@@ -107,23 +110,33 @@ def slow(times: Sequence[Seconds], slower_than: float) -> Outcome:
     return Outcome(Kind.OK)
 
 
-def best_seconds(calls: Sequence[Call], case: Case) -> list[Seconds]:
-    """Return the best times of several programs, run alternately on fresh inputs."""
+def best_seconds(calls: Sequence[Call], case: Case, slower_than: float) -> list[Seconds]:
+    """Return the best times of eager and the compiled program, run alternately on fresh inputs."""
     rounds: list[list[Seconds]] = []
     started = time.perf_counter()
     while len(rounds) < MOST_ROUNDS:
         taken = time.perf_counter() - started
-        counted = [_enough(runs, taken) for runs in zip(*rounds, strict=True)]
+        least = CLEAR_SECONDS if is_clear(rounds, slower_than) else ENOUGH_SECONDS
+        counted = [_enough(runs, taken, least) for runs in zip(*rounds, strict=True)]
         if counted and all(counted):
             break
         rounds.append([_timed(call, case) for call in calls])
     return [best_of(runs) for runs in zip(*rounds, strict=True)]
 
 
-def _enough(runs: Sequence[Seconds], taken: float) -> bool:
+def is_clear(rounds: Sequence[Sequence[Seconds]], slower_than: float) -> bool:
+    """Return whether the compiled program is much faster or slower than allowed, so far."""
+    if not rounds:
+        return False
+    best = [best_of(runs) for runs in zip(*rounds, strict=True)]
+    much = slow(best, slower_than * CLEAR_TIMES).failed
+    return much or not slow(best, slower_than / CLEAR_TIMES).failed
+
+
+def _enough(runs: Sequence[Seconds], taken: float, least: float) -> bool:
     """Return whether the runs of a program suffice after this time."""
     counted = len(runs) if taken > MOST_SECONDS else sum(one.quiet for one in runs)
-    return counted >= LEAST_ROUNDS and taken > ENOUGH_SECONDS
+    return counted >= LEAST_ROUNDS and taken > least
 
 
 def best_of(runs: Sequence[Seconds]) -> Seconds:
@@ -133,21 +146,25 @@ def best_of(runs: Sequence[Seconds]) -> Seconds:
 
 
 def _timed(call: Call, case: Case) -> Seconds:
-    values = clone_values(case.values())
+    values, threads = clone_values(case.values()), torch.get_num_threads()
     wanted = [v for v in values if isinstance(v, torch.Tensor) and v.requires_grad]
     lying = memory(wanted)
+
+    def forward() -> list[Any]:
+        outputs = flatten(call(*values))
+        finish_kernels()
+        return outputs
+
+    def backward() -> None:
+        gradients(roots, wanted, given, lying)
+        finish_kernels()
+
     finish_kernels()
-    before, started = waited(), time.perf_counter()
-    outputs = flatten(call(*values))
-    finish_kernels()
-    forward = time.perf_counter() - started
+    outputs, seconds, quiet = timed(forward, threads)
     roots = [o for o in outputs if isinstance(o, torch.Tensor) and o.requires_grad]
     if not (wanted and roots and torch.is_grad_enabled()):
-        return Seconds(forward, 0.0, is_quiet(forward, waited() - before))
+        return Seconds(seconds, 0.0, quiet)
     given = cotangents(roots)
     finish_kernels()
-    started = time.perf_counter()
-    gradients(roots, wanted, given, lying)
-    finish_kernels()
-    backward = time.perf_counter() - started
-    return Seconds(forward, backward, is_quiet(forward + backward, waited() - before))
+    _, taken, quiet_too = timed(backward, threads)
+    return Seconds(seconds, taken, quiet and quiet_too)

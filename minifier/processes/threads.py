@@ -26,6 +26,11 @@ class Threads:
         self._set(1)
         install(SET_THREADS, lambda original: self._remember, EventLog(None))
 
+    @property
+    def several(self) -> bool:
+        """Whether the script asked for more than one thread."""
+        return self._wanted > 1
+
     def _remember(self, count: int) -> None:
         self._wanted = count
 

@@ -28,7 +28,6 @@ from tcdebug.compiler.events.search_events import (
 from tcdebug.compiler.gate.toggles import ALL, Toggles
 from tcdebug.minifier.capture.capture_marks import CaptureMarks, no_other_capture
 from tcdebug.minifier.capture.recorder import Recorder
-from tcdebug.minifier.cases import environment
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.criteria import VALIDATION
 from tcdebug.minifier.cases.outcome import Kind, Outcome
@@ -41,25 +40,18 @@ from tcdebug.minifier.oracles.memory_limit import is_over_memory
 from tcdebug.minifier.oracles.oracle import NoHang, Oracle
 from tcdebug.minifier.oracles.other_failures import OtherFailures
 from tcdebug.minifier.processes.interpreters import Interpreters
-from tcdebug.minifier.processes.job import NVML, PARTIAL, REPORT, Job, Rank
+from tcdebug.minifier.processes.job import PARTIAL, REPORT, Job, Rank
 from tcdebug.minifier.processes.threads import Threads
 from tcdebug.minifier.repros.fake_group import group_of
-from tcdebug.minifier.repros.repro import WITHOUT_CACHES
 from tcdebug.minifier.repros.script_setup import Script, fake_group_setup, script_setup
-from tcdebug.minifier.repros.verify import repro_environment
 from tcdebug.minifier.sessions.execution import Broken, Finished
 from tcdebug.minifier.sessions.one_rank import REPLACED, collectives_replaced
 from tcdebug.minifier.sessions.undisturbed import Undisturbed
 from tcdebug.minifier.subjects.graph import GraphSubject
-from tcdebug.minifier.targets.backends import EMBEDDED, INDUCTOR, Backend
+from tcdebug.minifier.subjects.repro_interpreters import repro_interpreters
+from tcdebug.minifier.targets.backends import EMBEDDED, Backend
 from tcdebug.minifier.targets.drawing import draws_apart, may_draw
 from tcdebug.minifier.targets.unit_names import unasked
-
-IMPORTS = {
-    EMBEDDED: ("torch", "torch._dynamo", "tcdebug.compiler.backend"),
-    INDUCTOR: ("torch", "torch._dynamo", "torch._inductor.compile_fx"),
-}
-"""The modules that an interpreter imports before it runs a repro, by backend."""
 
 
 @contextlib.contextmanager
@@ -73,22 +65,13 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_UN)
 
 
-PICK = "tcdebug.minifier.targets.inductor.vector_instructions:pick"
-"""Called in an interpreter for inductor before it runs repros, if it then takes no time."""
-
-
-def _calls(backend: Backend) -> tuple[str, ...]:
-    """Return what an interpreter calls after its imports, so that no repro has to."""
-    if backend.name != INDUCTOR:
-        return ()
-    from tcdebug.minifier.targets.inductor import vector_instructions  # noqa: PLC0415 - start-up time
-
-    return (PICK,) if vector_instructions.all_known_to_work() else ()
-
-
 OWN_DRAWS = (
     "the backend draws its own random numbers, so only types, dtypes, shapes and whether values "
     "are finite are compared with eager"
+)
+IN_ONE_THREAD = (
+    "the graph was timed in one thread, as in its repro, since other processes do not change that "
+    "time; with the script's threads it is slow too"
 )
 
 
@@ -170,6 +153,8 @@ class Session:
         self.log.emit(GraphRecorded(ordinal, case.size, call))
         try:
             answer = self._answer(case, backend, ordinal, call)
+            if answer.outcome.kind is Kind.SLOW and self.threads.several and not case.devices():
+                answer = self._in_one_thread(answer, case, backend, ordinal, call)
         except BudgetUsed:
             note = f"graph {ordinal} had neither passed nor failed when the budget was used up"
             return Report(
@@ -188,6 +173,22 @@ class Session:
         except NoHang:
             self._forget(outcome)
             return self._judged(case, backend, ordinal, call)  # how it ended is known now
+
+    def _in_one_thread(
+        self, slow: GraphAnswer, case: Case, backend: Backend, ordinal: int, call: int
+    ) -> GraphAnswer:
+        """Ask about a slow graph in one thread. If it is slow there too, its candidates run so."""
+        several, wanted = self.job, self.job.wanted
+        if wanted.oracle != "perf":
+            return slow
+        one = msgspec.structs.replace(wanted, one_thread=True)
+        self.job = msgspec.structs.replace(several, wanted=one)
+        again = self._answer(case, backend, ordinal, call)
+        if again.outcome.signature == slow.outcome.signature:
+            slow.oracle.drop_suspect()
+            return again
+        self.job = several
+        return slow
 
     def _forget(self, suspected: Outcome) -> None:
         """Log that a graph did not hang, and remove what the search for the cause has written."""
@@ -216,6 +217,8 @@ class Session:
         )  # fmt: skip
         if outcome.drew and not subject.target.draws_as_eager:
             findings.notes.append(OWN_DRAWS)
+        if self.job.wanted.one_thread:
+            findings.notes.append(IN_ONE_THREAD)
         if backend.in_place_of:
             findings.notes.append(
                 "the script compiles this graph with AOTInductor; the search compiled it with "
@@ -312,7 +315,7 @@ class Session:
         if backend.name not in self.warm:
             backend.warm_up(self.log)
             self.warm.add(backend.name)
-        self.interpreters = self._interpreters(backend)
+        self.interpreters = repro_interpreters(backend, self.job.wanted)
         return GraphSubject(
             backend,
             self.log,
@@ -331,19 +334,8 @@ class Session:
 
     def _prepare_candidate(self) -> None:
         self.undisturbed.in_candidate()
-        self.threads.restore()
-
-    def _interpreters(self, backend: Backend) -> Interpreters | None:
-        """Return interpreters that run repros of a backend, once a graph fails.
-
-        They import torch early, so they are of no use if the script or the user sets variables that
-        torch reads when it is imported.
-        """
-        if self.job.wanted.check or environment.given() or backend.name not in IMPORTS:
-            return None
-        without_caches = WITHOUT_CACHES if backend.name == INDUCTOR else {}
-        variables = {**repro_environment(), **without_caches, NVML: "1"}
-        return Interpreters(variables, (*IMPORTS[backend.name], *_calls(backend)))
+        if not self.job.wanted.one_thread:
+            self.threads.restore()
 
     def _oracle(self, subject: GraphSubject, jobs: int | None = None) -> Oracle[Case]:
         return Oracle(

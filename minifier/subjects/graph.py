@@ -19,7 +19,7 @@ from tcdebug.compiler.units import is_of_program
 from tcdebug.minifier.bisection.layers import LayerFinding, Searchable, find_graph_layer
 from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import Case
-from tcdebug.minifier.cases.criteria import Criteria
+from tcdebug.minifier.cases.criteria import ONE_THREAD, Criteria
 from tcdebug.minifier.cases.environment import variables_to_try
 from tcdebug.minifier.cases.layer_names import AOTINDUCTOR_BACKEND
 from tcdebug.minifier.cases.outcome import Kind, Outcome, RaisedAt
@@ -319,6 +319,8 @@ class GraphSubject:
     def _content(
         self, facts: ReproFacts[Case], setup: str, variables: Mapping[str, str]
     ) -> repro.Repro:
+        if self.criteria.one_thread:
+            variables = {**variables, **ONE_THREAD}
         return repro.Repro(
             facts.failure, self.target.call(), facts.culprits, self.ambient, setup,
             self._seconds(facts), self._speed_limits, tuple(facts.base.texts()),

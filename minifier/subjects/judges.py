@@ -77,7 +77,9 @@ class Replay:
         """The oracle and its limit."""
         limits = {"perf": self.wanted.slower_than, "compile-time": self.wanted.longer_than}
         draws = "" if self.candidates.target.draws_as_eager else "own draws"
-        return f"{self.wanted.oracle} {limits.get(self.wanted.oracle, '')} {draws}".strip()
+        threads = "one thread" if self.wanted.one_thread else ""
+        words = (self.wanted.oracle, str(limits.get(self.wanted.oracle, "")), threads, draws)
+        return " ".join(filter(None, words))
 
     def __call__(self, case: Case, toggles: Toggles, notify: Notify) -> Outcome:
         """Judge a case."""

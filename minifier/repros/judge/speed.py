@@ -11,7 +11,7 @@ import torch
 
 from tcdebug.minifier.cases.operators.data import gradients, memory
 from tcdebug.minifier.cases.subclasses.parts import cotangents
-from tcdebug.minifier.judging.cpu_waits import is_quiet, waited
+from tcdebug.minifier.judging.cpu_waits import timed
 from tcdebug.minifier.repros.judge.calls import flatten, synchronize
 
 LEAST_SECONDS, LEAST_RUNS, MOST_RUNS = 1.0, 5, 200
@@ -68,28 +68,32 @@ def best_times(
             if quiet >= LEAST_RUNS or taken > MOST_SECONDS:
                 break
         for some, call in zip(runs, calls, strict=True):
-            before = waited()
-            forward, backward = timed(call, inputs())
-            some.append((is_quiet(forward + backward, waited() - before), forward, backward))
+            some.append(timed_call(call, inputs()))
     counted = [[one for one in some if one[0]] or some for some in runs]
     return [(min(f for _, f, _ in some), min(b for _, _, b in some)) for some in counted]
 
 
-def timed(call: Callable[..., Any], values: Sequence[Any]) -> tuple[float, float]:
-    """Return the seconds of forward and of backward."""
+def timed_call(call: Callable[..., Any], values: Sequence[Any]) -> tuple[bool, float, float]:
+    """Return whether a run did not wait for a CPU, and the seconds of forward and of backward."""
+    threads = torch.get_num_threads()
     wanted = [v for v in values if torch.is_tensor(v) and v.requires_grad]
-    before = memory(wanted)
+    lying = memory(wanted)
+
+    def forward() -> list[Any]:
+        outputs = flatten(call(*values))
+        synchronize()
+        return outputs
+
+    def backward() -> None:
+        gradients(roots, wanted, given, lying)
+        synchronize()
+
     synchronize()
-    start = time.perf_counter()
-    outputs = flatten(call(*values))
-    synchronize()
-    forward = time.perf_counter() - start
+    outputs, seconds, quiet = timed(forward, threads)
     roots = [o for o in outputs if torch.is_tensor(o) and o.requires_grad]
     if not (wanted and roots and torch.is_grad_enabled()):
-        return forward, 0.0
+        return quiet, seconds, 0.0
     given = cotangents(roots)
     synchronize()
-    start = time.perf_counter()
-    gradients(roots, wanted, given, before)
-    synchronize()
-    return forward, time.perf_counter() - start
+    _, taken, quiet_too = timed(backward, threads)
+    return quiet and quiet_too, seconds, taken

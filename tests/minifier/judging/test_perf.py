@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,14 +19,17 @@ from torch import fx
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.cases.outcome import Kind, Outcome
-from tcdebug.minifier.judging.cpu_waits import is_quiet, waited
-from tcdebug.minifier.judging.perf import Seconds, best_of, resized, slow
+from tcdebug.minifier.judging.cpu_waits import is_quiet, timed, waited
+from tcdebug.minifier.judging.perf import Seconds, best_of, is_clear, resized, slow
 from tcdebug.minifier.oracles.budget import Budget
 from tcdebug.minifier.processes.process import Limits
+from tcdebug.minifier.repros.candidate import Candidates
 from tcdebug.minifier.subjects.graph import GraphSubject, graph_oracle
+from tcdebug.minifier.subjects.judges import judge_of
 
 
 def judged(backend: Any, case: Case, folder: Path, slower_than: float = 1.5) -> Outcome:
@@ -151,3 +156,42 @@ def test_dynamic_dimensions_are_doubled_and_their_values_repeated() -> None:
     assert tuple(x.shape) == (12, 6)
     assert k.tolist() == [1, 5, 4, 0, 1, 5, 4, 0]
     assert resized(captured(picked, torch.ones(6, 3), torch.tensor([1, 5]))) is None
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel does not tell")
+def test_the_time_of_one_thread_leaves_out_its_waits_for_a_cpu() -> None:
+    """Two processes that share a CPU wait for half of their time."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        cpu, wall = time.thread_time(), time.perf_counter()
+        _, seconds, _ = timed(lambda: sum(range(20_000_000)), 1)
+        cpu, wall = time.thread_time() - cpu, time.perf_counter() - wall
+    finally:
+        busy.kill()
+        busy.wait()
+        os.sched_setaffinity(0, allowed)
+    assert abs(seconds - cpu) < 0.2 * cpu
+    assert seconds < 0.8 * wall
+
+
+def test_timing_ends_early_if_a_program_is_far_from_the_limit() -> None:
+    eager, fast, slower = Seconds(1e-2, 0.0), Seconds(1.1e-2, 0.0), Seconds(9e-2, 0.0)
+    assert is_clear([(eager, fast)], 3.0)
+    assert is_clear([(eager, slower)], 3.0)
+    assert not is_clear([(eager, Seconds(2.5e-2, 0.0))], 3.0)
+    assert not is_clear([], 3.0)
+    assert not is_clear([(Seconds(1e-2, 1e-2), Seconds(1e-2, 2e-2))], 1.5)
+
+
+def test_answers_of_one_thread_are_kept_apart(tmp_path: Path) -> None:
+    keys = {
+        judge_of(
+            Criteria("perf", one_thread=one),
+            Candidates(backends.target("eager"), Ambient()),
+            tmp_path,
+        ).key
+        for one in (False, True)
+    }
+    assert keys == {"perf 1.2", "perf 1.2 one thread"}
