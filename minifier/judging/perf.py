@@ -29,7 +29,7 @@ CLEAR_SECONDS, CLEAR_TIMES = 0.2, 2.0
 """Rounds end after this time if the program is this many times faster or slower than the limit."""
 ENOUGH_SECONDS = 1.0
 """No more rounds run after this time and LEAST_ROUNDS, of which none waited for a CPU."""
-MOST_SECONDS = 10.0
+MOST_SECONDS = 5.0
 """No more rounds run after this time and LEAST_ROUNDS, on a machine that is always busy."""
 OVERHEAD = 1e-4
 """Seconds of overhead in any call of a compiled program: guards, and a Python wrapper."""

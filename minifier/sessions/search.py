@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 import torch
+from msgspec.structs import replace
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import Fallback
@@ -31,6 +32,7 @@ from tcdebug.minifier.capture.recorder import Recorder
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.criteria import VALIDATION
 from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.cases.placement import devices
 from tcdebug.minifier.investigation.findings import FailureFindings, FailureFound
 from tcdebug.minifier.investigation.investigate import Investigation
 from tcdebug.minifier.investigation.report import Report
@@ -153,8 +155,8 @@ class Session:
         self.log.emit(GraphRecorded(ordinal, case.size, call))
         try:
             answer = self._answer(case, backend, ordinal, call)
-            if answer.outcome.kind is Kind.SLOW and self.threads.several and not case.devices():
-                answer = self._in_one_thread(answer, case, backend, ordinal, call)
+            if answer.outcome.kind is Kind.SLOW and self.job.wanted.oracle == "perf":
+                answer = self._clearly_slow(answer, case, backend, ordinal, call)
         except BudgetUsed:
             note = f"graph {ordinal} had neither passed nor failed when the budget was used up"
             return Report(
@@ -174,20 +176,28 @@ class Session:
             self._forget(outcome)
             return self._judged(case, backend, ordinal, call)  # how it ended is known now
 
-    def _in_one_thread(
+    def _clearly_slow(
         self, slow: GraphAnswer, case: Case, backend: Backend, ordinal: int, call: int
     ) -> GraphAnswer:
-        """Ask about a slow graph in one thread. If it is slow there too, its candidates run so."""
-        several, wanted = self.job, self.job.wanted
-        if wanted.oracle != "perf":
-            return slow
-        one = msgspec.structs.replace(wanted, one_thread=True)
-        self.job = msgspec.structs.replace(several, wanted=one)
-        again = self._answer(case, backend, ordinal, call)
-        if again.outcome.signature == slow.outcome.signature:
-            slow.oracle.drop_suspect()
-            return again
-        self.job = several
+        """Ask about a slow graph as its candidates are asked: as steadily and clearly as possible.
+
+        They run in one thread if the graph is slow there too, and must be slower than eager by the
+        square root of its ratio: a compile without some steps is often a little slower than eager.
+        """
+        job = self.job
+        one_thread = self.threads.several and not devices(case)
+        for threads in (True, False) if one_thread else (False,):
+            wanted, found = replace(job.wanted, one_thread=threads), slow
+            if threads:
+                self.job = replace(job, wanted=wanted)
+                found = self._answer(case, backend, ordinal, call)
+            limit = max(wanted.slower_than, round(found.outcome.times**0.5, 2))
+            self.job = replace(job, wanted=replace(wanted, slower_than=limit))
+            again = self._answer(case, backend, ordinal, call)
+            if again.outcome.signature == slow.outcome.signature:
+                slow.oracle.drop_suspect()
+                return again
+        self.job = job
         return slow
 
     def _forget(self, suspected: Outcome) -> None:
@@ -366,7 +376,7 @@ class Session:
         """Write the report atomically."""
         if self.replaced and self.group is not None:
             notes = [REPLACED.format(self.group), *report.notes]
-            report = msgspec.structs.replace(report, notes=notes)
+            report = replace(report, notes=notes)
         path = self.folder / name
         fresh = path.with_suffix(".new")
         fresh.write_bytes(msgspec.json.format(msgspec.json.encode(report)))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from planted_scripts import WRONG_SIN
 
 from tcdebug.cli.main import cli
@@ -77,6 +78,10 @@ def test_a_slowdown_is_bisected(tcdebug: Command, script: Script) -> None:
     assert done.json["failure"]["kind"] == "slow"
     assert done.json["failure"]["signature"] == "forward | slow"
     assert [c["unit"] for c in done.json["culprits"]] == ["lower.aten.sin.default"]
+    one_thread = any("timed in one thread" in note for note in done.json["notes"])
+    assert one_thread == (torch.get_num_threads() > 1)
+    (fault,) = done.json["faults"]
+    assert ("OMP_NUM_THREADS" in Path(fault["repro"]).read_text()) == one_thread
 
 
 def test_a_command_judges(tcdebug: Command, script: Script, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tcdebug.minifier.judging.cpu_waits import timed
 from tcdebug.minifier.repros.judge.calls import flatten, synchronize
 
 LEAST_SECONDS, LEAST_RUNS, MOST_RUNS = 1.0, 5, 200
-MOST_SECONDS = 10.0
+MOST_SECONDS = 5.0
 """No more runs after this time, even if all of them waited for a CPU."""
 NOISE = 1e-4
 """The difference in seconds that is never slow."""
