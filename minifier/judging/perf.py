@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from tcdebug.minifier.cases.case import Case, clone_values, flatten
-from tcdebug.minifier.cases.operators.data import gradients, memory
+from tcdebug.minifier.cases.operators.data import gradients, storages
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.subclasses.parts import cotangents
 from tcdebug.minifier.judging.cpu_waits import timed
@@ -148,7 +148,7 @@ def best_of(runs: Sequence[Seconds]) -> Seconds:
 def _timed(call: Call, case: Case) -> Seconds:
     values, threads = clone_values(case.values()), torch.get_num_threads()
     wanted = [v for v in values if isinstance(v, torch.Tensor) and v.requires_grad]
-    lying = memory(wanted)
+    before = storages(wanted)
 
     def forward() -> list[Any]:
         outputs = flatten(call(*values))
@@ -156,7 +156,7 @@ def _timed(call: Call, case: Case) -> Seconds:
         return outputs
 
     def backward() -> None:
-        gradients(roots, wanted, given, lying)
+        gradients(roots, wanted, given, before)
         finish_kernels()
 
     finish_kernels()

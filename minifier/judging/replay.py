@@ -23,7 +23,7 @@ from tcdebug.minifier.cases.case import (
 )
 from tcdebug.minifier.cases.exception_identity import root_cause
 from tcdebug.minifier.cases.lineage import Change, leaves
-from tcdebug.minifier.cases.operators.data import gradients, memory
+from tcdebug.minifier.cases.operators.data import gradients, storages
 from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature
 from tcdebug.minifier.cases.source import load
 from tcdebug.minifier.cases.subclasses.parts import cotangents, finished, plain_values
@@ -116,7 +116,7 @@ def run(
             for dim in spec.dynamic:
                 torch._dynamo.maybe_mark_dynamic(value, dim)
     wanted = leaves(values)
-    before = memory(wanted)
+    before = storages(wanted)
     torch.manual_seed(seed)
     notify("forward")
     with restored():

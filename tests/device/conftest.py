@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from itertools import zip_longest
 
 import pytest
 
@@ -23,8 +24,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     items.sort(key=place)
     count = sum(place(item) < len(LONGEST) for item in items)
-    both = zip(items[:count], items[count : 2 * count], strict=False)
-    items[: 2 * count] = [item for pair in both for item in pair]
+    both = zip_longest(items[:count], items[count : 2 * count])
+    items[: 2 * count] = [item for pair in both for item in pair if item is not None]
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -42,7 +42,7 @@ def as_attribute(line: str) -> str:
     return SET.sub(r"\1.data = \2", GET.sub(r"\1.data", line))
 
 
-def memory(leaves: Sequence[torch.Tensor]) -> list[int]:
+def storages(leaves: Sequence[torch.Tensor]) -> list[int]:
     """Return where the values of leaves lie; 0 for a tensor that consists of others."""
     return [0 if is_wrapper(leaf) else leaf.untyped_storage().data_ptr() for leaf in leaves]
 
@@ -55,10 +55,10 @@ def gradients(
 ) -> list[torch.Tensor | None]:
     """Return the gradients of leaves for the gradients `given` of the roots; None where unused.
 
-    `before` is the `memory` of the leaves before the call. After AOTAutograd assigned to the data
+    `before` is the `storages` of the leaves before the call. After AOTAutograd assigned to the data
     of a leaf, `torch.autograd.grad` finds no gradient for it, where `backward()` does.
     """
-    if memory(leaves) == list(before):
+    if storages(leaves) == list(before):
         return list(torch.autograd.grad(roots, leaves, given, allow_unused=True))
     torch.autograd.backward(roots, given)
     return [leaf.grad for leaf in leaves]

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch._dynamo import compiled_autograd
 
-from tcdebug.minifier.cases.operators.data import gradients, memory
+from tcdebug.minifier.cases.operators.data import gradients, storages
 from tcdebug.minifier.cases.subclasses.parts import cotangents, plain_values
 
 SEED, FURTHER_SEEDS = 1234, (1235, 1236)
@@ -37,7 +37,7 @@ def run(
 ) -> dict[str, list[Any]]:
     """Return outputs, the inputs afterwards, and gradients if any are required."""
     wanted = leaves(values)
-    before = memory(wanted)
+    before = storages(wanted)
     torch.manual_seed(seed)
     report_phase("forward")
     outputs = flatten(call(*values))

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tcdebug.minifier.cases.operators.data import gradients, memory
+from tcdebug.minifier.cases.operators.data import gradients, storages
 from tcdebug.minifier.cases.subclasses.parts import cotangents
 from tcdebug.minifier.judging.cpu_waits import timed
 from tcdebug.minifier.repros.judge.calls import flatten, synchronize
@@ -77,7 +77,7 @@ def timed_call(call: Callable[..., Any], values: Sequence[Any]) -> tuple[bool, f
     """Return whether a run did not wait for a CPU, and the seconds of forward and of backward."""
     threads = torch.get_num_threads()
     wanted = [v for v in values if torch.is_tensor(v) and v.requires_grad]
-    lying = memory(wanted)
+    before = storages(wanted)
 
     def forward() -> list[Any]:
         outputs = flatten(call(*values))
@@ -85,7 +85,7 @@ def timed_call(call: Callable[..., Any], values: Sequence[Any]) -> tuple[bool, f
         return outputs
 
     def backward() -> None:
-        gradients(roots, wanted, given, lying)
+        gradients(roots, wanted, given, before)
         synchronize()
 
     synchronize()
