@@ -8,7 +8,14 @@ from itertools import zip_longest
 
 import pytest
 
-LONGEST = ("[late]", "[hang]", "planted_fault_is_named", "on_the_cpu_is_bisected", "finding_shows")
+LONGEST = (
+    "[late]",
+    "[created",
+    "[hang]",
+    "planted_fault_is_named",
+    "on_the_cpu_is_bisected",
+    "finding_shows",
+)
 """Parts of the names of tests, the longest first."""
 
 

@@ -229,6 +229,10 @@ def assembly(text: str) -> str:
     return ASSEMBLY.replace("ASSEMBLY", doubled(text))
 
 
+PINNED_BEFORE = (
+    "candidates on a GPU run the whole script, each in a fresh process: "
+    "CUDA's driver was initialised before, such as by a tensor in pinned memory"
+)
 WRONG = LOWERING.replace("TEXT", "return lowering.lowerings[aten.sin.default](x)")
 SOMETIMES = (
     f"bit = f\"tl.inline_asm_elementwise('{doubled(BIT)}', '=f,f', "
@@ -301,7 +305,7 @@ SCRIPTS = {
     ),
     "created in pinned memory": Planted(
         on_gpu(WRONG, PINNED.replace("PINNING", ", pin_memory=True)")),
-        "script | AssertionError | ", nodes=0, note=WHOLE_SCRIPTS,
+        "script | AssertionError | ", nodes=0, note=PINNED_BEFORE,
     ),
     "second graph": Planted(on_gpu(WRONG, TWO_GRAPHS), "forward | wrong value"),
     "persistent": Planted(
