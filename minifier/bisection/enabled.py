@@ -41,8 +41,8 @@ class Unlisted:
 
 LIKELY = ("lower", "fuse")
 """Families with many units, which are tried first."""
-MOST_NEEDED = 8
-"""The limit on other units that a fault needs. Each costs about four runs."""
+MOST_NEEDED = 4
+"""The limit on other units that a fault needs. Each costs five to ten runs."""
 MOST_SUBSTITUTES = 3
 """The limit on units in a group."""
 
@@ -105,7 +105,9 @@ def _fewest(ask: Ask, failure: Outcome, unit: str, toggles: Toggles) -> Enabled 
 def _needed(units: Sequence[str], bad: Callable[[Sequence[str]], bool]) -> list[str]:
     """Return a minimal bad set of units, reduced first by whole families."""
     families = sorted({_family(u) for u in units}, key=lambda f: (f not in LIKELY, f))
-    kept = minimal_subset(families, lambda some: bad([u for u in units if _family(u) in some]))
+    kept = minimal_subset(
+        families, lambda some: bad([u for u in units if _family(u) in some]), MOST_NEEDED
+    )
     return minimal_subset([u for u in units if _family(u) in kept], bad, MOST_NEEDED)
 
 

@@ -362,12 +362,10 @@ def _wrong(
     eager: Results, actual: Results, reference: Results | None, referee: Referee
 ) -> tuple[str, Difference] | None:
     for phase, what in PARTS:
-        name = f"{what}s"
-        exact: list[Any] | None = getattr(reference, name) if reference else None
-        if exact is not None and len(exact) != len(getattr(eager, name)):
+        right, exact = eager.part(what), reference.part(what) if reference else None
+        if exact is not None and len(exact) != len(right):
             exact = None
-        found = first_difference(getattr(eager, name), getattr(actual, name), exact, what, referee)
-        if found is not None:
+        if (found := first_difference(right, actual.part(what), exact, what, referee)) is not None:
             return phase, found
     return None
 

@@ -74,7 +74,7 @@ def test_a_failure_that_needs_units_without_decisions_has_no_smallest_set() -> N
     assert fewest_enabled(ask, failure, "lower.b", Toggles()) is None
 
 
-def test_up_to_eight_needed_units_are_listed_and_more_are_not_searched_for() -> None:
+def test_up_to_four_needed_units_are_listed_and_more_are_not_searched_for() -> None:
     """For example, one order of many buffers needs dozens of units."""
     names = [f"config.option{k}" for k in range(40)]
 
@@ -89,11 +89,11 @@ def test_up_to_eight_needed_units_are_listed_and_more_are_not_searched_for() -> 
         failure = answer(Toggles(), "the failure")
         return fewest_enabled(ask, failure, "lower.b", Toggles()), len(questions)
 
-    found, _ = asked(8)
-    assert isinstance(found, Enabled) and set(found.partners) == set(names[:8])
+    found, _ = asked(4)
+    assert isinstance(found, Enabled) and set(found.partners) == set(names[:4])
     found, questions = asked(30)
     assert found == Unlisted()
-    assert questions <= 45
+    assert questions <= 30
 
 
 def test_a_partner_with_a_substitute_is_a_group() -> None:

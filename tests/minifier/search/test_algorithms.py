@@ -120,7 +120,7 @@ def test_a_search_ends_at_the_first_element_beyond_the_limit() -> None:
     asked = Asked(lambda subset: set(range(50)) <= subset)
     with pytest.raises(TooManyNeeded):
         minimal_subset(range(100), asked, most=5)
-    assert len(asked.subsets) <= 20
+    assert len(asked.subsets) <= 45
     asked = Asked(lambda subset: {3, 30, 60} <= subset)
     assert minimal_subset(range(100), asked, most=3) == [3, 30, 60]
 
