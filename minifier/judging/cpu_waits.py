@@ -9,9 +9,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import torch
+
+from tcdebug.minifier.cases.operators.data import gradients, storages
+from tcdebug.minifier.cases.subclasses.parts import cotangents
 
 Result = TypeVar("Result")
 
@@ -57,6 +62,38 @@ def timed(call: Callable[[], Result], threads: int) -> tuple[Result, float, bool
     result = call()
     taken = time.perf_counter() - start
     return result, taken, is_quiet(taken, waited() - before)
+
+
+def timed_passes(
+    forward: Callable[[], Sequence[Any]], inputs: Sequence[Any], finish: Callable[[], None]
+) -> tuple[float, float, bool]:
+    """Return the seconds of forward and of backward, and whether waits do not distort them.
+
+    `forward` returns the outputs for the inputs. `finish` waits until the kernels have ended.
+    Backward takes 0 seconds if no gradients are required.
+    """
+    threads = torch.get_num_threads()
+    leaves = [v for v in inputs if isinstance(v, torch.Tensor) and v.requires_grad]
+    before = storages(leaves)
+
+    def finished_forward() -> Sequence[Any]:
+        outputs = forward()
+        finish()
+        return outputs
+
+    def finished_backward() -> None:
+        gradients(roots, leaves, given, before)
+        finish()
+
+    finish()
+    outputs, seconds, quiet = timed(finished_forward, threads)
+    roots = [o for o in outputs if isinstance(o, torch.Tensor) and o.requires_grad]
+    if not (leaves and roots and torch.is_grad_enabled()):
+        return seconds, 0.0, quiet
+    given = cotangents(roots)
+    finish()
+    _, taken, quiet_too = timed(finished_backward, threads)
+    return seconds, taken, quiet and quiet_too
 
 
 def is_quiet(seconds: float, waited_for: float) -> bool:

@@ -17,10 +17,8 @@ from typing import Any
 import torch
 
 from tcdebug.minifier.cases.case import Case, clone_values, flatten
-from tcdebug.minifier.cases.operators.data import gradients, storages
 from tcdebug.minifier.cases.outcome import Kind, Outcome
-from tcdebug.minifier.cases.subclasses.parts import cotangents
-from tcdebug.minifier.judging.cpu_waits import timed
+from tcdebug.minifier.judging.cpu_waits import timed_passes
 from tcdebug.minifier.judging.kernels import finish_kernels
 from tcdebug.minifier.judging.replay import run
 
@@ -146,25 +144,5 @@ def best_of(runs: Sequence[Seconds]) -> Seconds:
 
 
 def _timed(call: Call, case: Case) -> Seconds:
-    values, threads = clone_values(case.values()), torch.get_num_threads()
-    wanted = [v for v in values if isinstance(v, torch.Tensor) and v.requires_grad]
-    before = storages(wanted)
-
-    def forward() -> list[Any]:
-        outputs = flatten(call(*values))
-        finish_kernels()
-        return outputs
-
-    def backward() -> None:
-        gradients(roots, wanted, given, before)
-        finish_kernels()
-
-    finish_kernels()
-    outputs, seconds, quiet = timed(forward, threads)
-    roots = [o for o in outputs if isinstance(o, torch.Tensor) and o.requires_grad]
-    if not (wanted and roots and torch.is_grad_enabled()):
-        return Seconds(seconds, 0.0, quiet)
-    given = cotangents(roots)
-    finish_kernels()
-    _, taken, quiet_too = timed(backward, threads)
-    return Seconds(seconds, taken, quiet and quiet_too)
+    values = clone_values(case.values())
+    return Seconds(*timed_passes(lambda: flatten(call(*values)), values, finish_kernels))

@@ -9,9 +9,7 @@ from typing import Any
 
 import torch
 
-from tcdebug.minifier.cases.operators.data import gradients, storages
-from tcdebug.minifier.cases.subclasses.parts import cotangents
-from tcdebug.minifier.judging.cpu_waits import timed
+from tcdebug.minifier.judging.cpu_waits import timed_passes
 from tcdebug.minifier.repros.judge.calls import flatten, synchronize
 
 LEAST_SECONDS, LEAST_RUNS, MOST_RUNS = 1.0, 5, 200
@@ -59,41 +57,20 @@ def best_times(
     calls: Sequence[Callable[..., Any]], inputs: Callable[[], Any]
 ) -> list[tuple[float, float]]:
     """Return the best times of forward and backward. Runs that waited for a CPU count last."""
-    runs: list[list[tuple[bool, float, float]]] = [[] for _ in calls]
+    runs: list[list[tuple[float, float, bool]]] = [[] for _ in calls]
     start = time.monotonic()
     for count in range(MOST_RUNS):
         taken = time.monotonic() - start
         if count >= LEAST_RUNS and taken > LEAST_SECONDS:
-            quiet = min(sum(one[0] for one in some) for some in runs)
+            quiet = min(sum(one[2] for one in some) for some in runs)
             if quiet >= LEAST_RUNS or taken > MOST_SECONDS:
                 break
         for some, call in zip(runs, calls, strict=True):
             some.append(timed_call(call, inputs()))
-    counted = [[one for one in some if one[0]] or some for some in runs]
-    return [(min(f for _, f, _ in some), min(b for _, _, b in some)) for some in counted]
+    counted = [[one for one in some if one[2]] or some for some in runs]
+    return [(min(f for f, _, _ in some), min(b for _, b, _ in some)) for some in counted]
 
 
-def timed_call(call: Callable[..., Any], values: Sequence[Any]) -> tuple[bool, float, float]:
-    """Return whether a run did not wait for a CPU, and the seconds of forward and of backward."""
-    threads = torch.get_num_threads()
-    wanted = [v for v in values if torch.is_tensor(v) and v.requires_grad]
-    before = storages(wanted)
-
-    def forward() -> list[Any]:
-        outputs = flatten(call(*values))
-        synchronize()
-        return outputs
-
-    def backward() -> None:
-        gradients(roots, wanted, given, before)
-        synchronize()
-
-    synchronize()
-    outputs, seconds, quiet = timed(forward, threads)
-    roots = [o for o in outputs if torch.is_tensor(o) and o.requires_grad]
-    if not (wanted and roots and torch.is_grad_enabled()):
-        return quiet, seconds, 0.0
-    given = cotangents(roots)
-    synchronize()
-    _, taken, quiet_too = timed(backward, threads)
-    return quiet and quiet_too, seconds, taken
+def timed_call(call: Callable[..., Any], values: Sequence[Any]) -> tuple[float, float, bool]:
+    """Return the seconds of forward and of backward, and whether waits do not distort them."""
+    return timed_passes(lambda: flatten(call(*values)), values, synchronize)
