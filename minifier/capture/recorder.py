@@ -157,14 +157,16 @@ class Recording(StandIn):
             return compiled
         ordinal = self.recorder.graphs
         self.recorder.graphs += 1
-        return _RecordedGraph(self, module, for_eager(module), ordinal)
+        backend = self.backend if self.original is None else self.backend.as_captured()
+        return _RecordedGraph(self.recorder, backend, module, for_eager(module), ordinal)
 
 
 @dataclass(eq=False)
 class _RecordedGraph:
     """A captured graph as a callable."""
 
-    recording: Recording
+    recorder: Recorder
+    backend: Backend
     module: fx.GraphModule
     eager: fx.GraphModule
     ordinal: int
@@ -174,7 +176,7 @@ class _RecordedGraph:
 
     def __call__(self, *values: Any) -> Any:
         layout = (*map(_layout, values), *relations(values))
-        recorder = self.recording.recorder
+        recorder = self.recorder
         if not recorder.refusals and layout not in self.seen and len(self.seen) < CALLS:
             self.seen.add(layout)
             self._judge(values, len(self.seen) - 1)
@@ -191,8 +193,7 @@ class _RecordedGraph:
     def _judge(self, values: Sequence[Any], call: int) -> None:
         case = from_captured(self.module, values)
         if case.size:
-            recording = self.recording
-            recording.recorder.judge(case, recording.backend, self.ordinal, call)
+            self.recorder.judge(case, self.backend, self.ordinal, call)
 
 
 def _layout(value: Any) -> Any:

@@ -27,6 +27,9 @@ from tcdebug.minifier.subjects.subject import Subject
 DECIDES = "with {1} off, it fails with {0} on and passes with {0} off"
 """A note on a suspect without which it fails in a different way if the other units are on."""
 
+PARTITION = "partition."
+"""The family of units that divide a graph into forward and backward."""
+
 Attempt = Callable[[str, Callable[[], None]], None]
 """Runs a step, which an exception ends. Raises BudgetUsed."""
 RECENT = 32
@@ -81,18 +84,22 @@ class Branch(Generic[CandidateType]):
 
         If it still fails, but not without a partner of the culprit, that becomes the culprit. The
         two are at fault together in the smallest candidate. In the whole, other steps may take the
-        place of the one, but not of the other: a wrong plan of memory damages every buffer.
+        place of the one, but not of the other: a wrong plan of memory damages every buffer. If the
+        partners are not known, the steps of the partition are tried, the last first: they act on
+        all of backward.
         """
         left = ask(self.off)
-        if not left.failed or self.fault is None or self.enabled is None or self.alternatives:
+        if not left.failed or self.fault is None or self.alternatives:
             return left
         taken = {decision.unit: decision for decision in self.fault.failure.decisions}
-        for unit in self.enabled.partners:
+        partition = [unit for unit in reversed(taken) if unit.startswith(PARTITION)]
+        for unit in self.enabled.partners if self.enabled else partition:
             if unit in taken and (without := ask([unit])).kind is Kind.OK:
-                others = (other for other in self.enabled.partners if other != unit)
-                partners = (*others, self.fault.unit)
+                if self.enabled:
+                    others = (other for other in self.enabled.partners if other != unit)
+                    partners = (*others, self.fault.unit)
+                    self.enabled = replace(self.enabled, unit=unit, partners=partners)
                 self.fault = replace(self.fault, decisions=(taken[unit],), whole_unit=True)
-                self.enabled = replace(self.enabled, unit=unit, partners=partners)
                 return without
         return left
 

@@ -39,6 +39,9 @@ from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.oracles.question import CandidateType
 from tcdebug.minifier.subjects.subject import Subject
 
+LISTING = 60.0
+"""The seconds for which the units that a culprit needs are searched for in any case."""
+
 
 @dataclass
 class Investigation(Generic[CandidateType]):
@@ -216,10 +219,10 @@ class Investigation(Generic[CandidateType]):
         oracle: CandidateOracle[CandidateType],
         failure: Outcome,
     ) -> None:
-        """Find the other units that the culprit needs, in at most half of what is left."""
+        """Find the other units that the culprit needs, in half of the time spent so far."""
         spending = self.oracle.spending
         try:
-            with spending.reserving(max(spending.seconds_left / 2, spending.to_confirm)):
+            with spending.at_most(max(LISTING, spending.seconds / 2)):
                 found = oracle.searched(lambda ask: fewest_enabled(ask, failure, unit, branch.base))
             if isinstance(found, Unlisted):
                 why = f"it needs more than {MOST_NEEDED} of them"
@@ -229,7 +232,7 @@ class Investigation(Generic[CandidateType]):
         except BudgetUsed:
             if not spending.affordable:
                 raise
-            why = "the rest of the budget is kept for confirming the culprit"
+            why = "they were not found in half of the time that the culprit took"
             self.log.emit(Fallback(f"the units that {unit} needs are not known", why))
 
     def _certain_verdict(

@@ -59,6 +59,13 @@ class Spending:
         """Whether another run may start."""
         return self.reruns < self.budget.reruns and self.seconds_left > 0
 
+    @contextlib.contextmanager
+    def at_most(self, seconds: float) -> Iterator[None]:
+        """Allow this block `seconds`, but no more than half of what is left."""
+        left = self.seconds_left
+        with self.reserving(max(left - seconds, left / 2, self.to_confirm)):
+            yield
+
     def left(self, *, named: bool) -> float:
         """Return the wall seconds that are left to run a repro.
 

@@ -22,6 +22,7 @@ from tcdebug.minifier.cases.layer_names import AOTINDUCTOR_BACKEND
 from tcdebug.minifier.cases.source import for_eager
 from tcdebug.minifier.targets.entries import ENTRIES
 from tcdebug.minifier.targets.ladder import autograd_asked, rung
+from tcdebug.minifier.targets.scalar_reads import captured_with_fullgraph, forbid_scalar_reads
 
 EMBEDDED = "tcdebug"
 INDUCTOR = "inductor"
@@ -49,6 +50,8 @@ class Backend:
     """The backend with which the script compiles, if this one is asked first, being faster."""
     artifacts: bool = False
     """Whether the texts of stages are kept in the run folder."""
+    fullgraph: bool | None = None
+    """Whether the script captures with `fullgraph=True`; None if that is not known."""
     own_draws: bool = False
     """Whether candidates of inductor keep its own random numbers, as the script does."""
 
@@ -62,6 +65,8 @@ class Backend:
 
             def announced(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
                 notify("compile")
+                if self.fullgraph is False:
+                    forbid_scalar_reads()
                 compiled = inner(graph, inputs)
 
                 def call(*args: Any) -> Any:
@@ -140,15 +145,20 @@ class Backend:
         named = self.name == INDUCTOR or isinstance(self.backend, str)
         return named and all(map(has_text, self.options.values()))
 
+    def as_captured(self) -> Backend:
+        """Return this backend for the graph with which Dynamo now calls it."""
+        return replace(self, fullgraph=captured_with_fullgraph())
+
     def keeping(self, folder: Path) -> Backend:
         """Return this backend, set to write the texts of its stages to a run folder."""
         return replace(self, run_dir=str(folder), artifacts=True)
 
     def call(self) -> dict[str, Any]:
         """Return the arguments of torch.compile; `backend` is None for an object of the script."""
+        whole = {"fullgraph": True} if self.fullgraph else {}
         if not self.named:
-            return {"backend": None}
-        call: dict[str, Any] = {"backend": self.name}
+            return {"backend": None, **whole}
+        call: dict[str, Any] = {"backend": self.name, **whole}
         if self.mode not in (None, "default"):
             call["mode"] = self.mode
         if self.options:

@@ -22,7 +22,7 @@ from tcdebug.minifier.cases.layer_names import (
 )
 
 CLOSED = (
-    *(f"partition.{name}" for name in ("cse", "min_cut", "recompute")),
+    *(f"partition.{name}" for name in ("cse", "donate", "min_cut", "recompute")),
     *(f"fuse.{name}" for name in ("inline", "vertical", "reduction", "horizontal", "combo")),
     *(f"fuse.{name}" for name in ("place_by_value", "prologue", "epilogue")),
     *(f"fuse.{name}" for name in ("recompute", "split_reduction", "split_scan")),

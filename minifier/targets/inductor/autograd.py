@@ -19,6 +19,7 @@ from tcdebug.compiler.patching import Patch, patched
 
 RECOMPUTE = "partition.recompute"
 CSE = "partition.cse"
+DONATE = "partition.donate"
 DEFAULT_TAKES = ("num_fwd_outputs", "static_lifetime_input_indices", "static_lifetime_input_nodes")
 """Arguments of the partition that does not recompute."""
 
@@ -32,6 +33,11 @@ PARTITION = Patch(
     "torch._inductor.compile_fx",
     "min_cut_rematerialization_partition",
     f"{RECOMPUTE} cannot be switched off in inductor",
+)
+DONATED = Patch(
+    "torch._functorch._aot_autograd.graph_compile",
+    "collect_bw_donated_buffer_idxs",
+    f"{DONATE} cannot be switched off",
 )
 IN_TEMPLATE = tuple(
     Patch(
@@ -57,14 +63,14 @@ RETRACE = Patch(
     "decompositions inside map and scan cannot be switched off",
     takes=("get_decomp_fn",),
 )
-PATCHES = (AOT, PARTITION, *IN_TEMPLATE, *TO_LOOPS, RETRACE)
+PATCHES = (AOT, PARTITION, DONATED, *IN_TEMPLATE, *TO_LOOPS, RETRACE)
 
 Function = Callable[..., Any]
 
 
 @contextlib.contextmanager
 def decompositions_and_partition(gate: Gate, log: EventLog) -> Iterator[None]:
-    """Let every use of a decomposition, and recomputation in backward, ask the gate."""
+    """Let every use of a decomposition, and the partition of forward and backward, ask the gate."""
     uses = _Uses(gate)
 
     def recomputing(original: Function) -> Function:
@@ -78,6 +84,15 @@ def decompositions_and_partition(gate: Gate, log: EventLog) -> Iterator[None]:
             )
 
         return partition
+
+    def donating(original: Function) -> Function:
+        @functools.wraps(original)
+        def collect(*args: Any, **kwargs: Any) -> Any:
+            donated = original(*args, **kwargs)
+            subject = f"saved tensors, {len(donated)}"
+            return donated if not donated or gate.allows(DONATE, subject) else []
+
+        return collect
 
     def gated(original: Function) -> Function:
         @functools.wraps(original)
@@ -95,6 +110,7 @@ def decompositions_and_partition(gate: Gate, log: EventLog) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             stack.enter_context(patched(AOT, gated, log))
             stack.enter_context(patched(PARTITION, recomputing, log))
+            stack.enter_context(patched(DONATED, donating, log))
             for patch in IN_TEMPLATE:
                 stack.enter_context(patched(patch, uses.in_template, log))
             for patch in TO_LOOPS:

@@ -13,7 +13,7 @@ from tcdebug.compiler.units import Unit
 from tcdebug.minifier.cases.layer_names import DECOMPOSITIONS
 from tcdebug.minifier.targets.autograd.units import AUTOGRAD_UNITS
 from tcdebug.minifier.targets.inductor.attention import ATTENTION
-from tcdebug.minifier.targets.inductor.autograd import CSE, RECOMPUTE, is_required
+from tcdebug.minifier.targets.inductor.autograd import CSE, DONATE, RECOMPUTE, is_required
 from tcdebug.minifier.targets.inductor.kernel_shapes import SHAPES
 from tcdebug.minifier.targets.inductor.lowering import REGION
 from tcdebug.minifier.targets.inductor.options import OWN_RANDOM
@@ -52,6 +52,7 @@ def units() -> Iterator[Unit]:
     yield Unit("joint", "joint.PASS: passes and patterns on forward and backward together")
     yield Unit(CSE, "compute common subexpressions of forward and backward once")
     yield Unit(RECOMPUTE, "recompute cheap values in backward instead of saving them")
+    yield Unit(DONATE, "let backward write into saved tensors that nothing else reads")
     yield Unit("postgrad", "postgrad.PASS: passes and patterns on forward and on backward")
     yield Unit("freezing", "freezing.PASS: passes and patterns that freezing adds")
     yield Unit("config.layout_optimization", "use the fastest memory layout for convolutions")

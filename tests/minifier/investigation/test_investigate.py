@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -356,3 +357,22 @@ def test_no_second_fault_is_sought_behind_an_operator_that_is_registered_wrongly
     assert "registered_wrongly.doubled.default is registered wrongly" in branch.misregistered[0]
     assert told.findings.layer.layer == "layer.script"
     assert told.findings.notes == ["it passes with layer.a off, which trusts the registration"]
+
+
+def test_donation_is_the_culprit_if_the_whole_passes_only_without_it() -> None:
+    taken = [
+        Decision(unit, "subject", "", 0, True)
+        for unit in ("partition.cse", "partition.donate", "fuse.vertical", "memory.reuse")
+    ]
+    failure = replace(WRONG, decisions=taken)
+    branch = Branch(WRONG, Toggles(), captured(torch.tanh, torch.ones(3)))
+    branch.fault = Fault(failure, (taken[-1],))
+    asked: list[list[str]] = []
+
+    def ask(off: Sequence[str]) -> Outcome:
+        asked.append(list(off))
+        return Outcome(Kind.OK) if "partition.donate" in off else WRONG
+
+    assert branch.whole_without(ask).kind is Kind.OK
+    assert branch.off == ["partition.donate"]
+    assert asked == [["memory.reuse"], ["partition.donate"]]

@@ -15,6 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from property_settings import property_settings
+from torch._functorch._aot_autograd import graph_compile
 from torch._inductor import config, lowering
 from torch._inductor.codegen import wrapper
 from torch._inductor.exc import InductorError
@@ -128,6 +129,29 @@ def test_the_result_is_right_without_a_family_and_torch_is_unchanged_afterwards(
 def test_the_result_is_right_whatever_units_are_off(data: st.DataObject) -> None:
     off = data.draw(st.sets(st.sampled_from(units_asked()), min_size=20))
     assert_right(compiled_under(*sorted(off))[0])
+
+
+def test_a_saved_tensor_that_is_donated_wrongly_is_not_with_the_unit_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def all_saved(inputs: Any, outputs: Any, gradients: Any, saved: list[Any]) -> list[int]:
+        return list(range(len(saved)))  # including the result, which backward overwrites
+
+    monkeypatch.setattr(graph_compile, "collect_fw_donated_buffer_idxs", all_saved)
+
+    def result_after_backward(*off: str) -> tuple[float, list[Decision]]:
+        torch._dynamo.reset()
+        x = torch.zeros(8, requires_grad=True)
+        with inductor.switched(Toggles.parse(off), EventLog(None)) as gate:
+            y = torch.compile(torch.exp)(x)
+            (y * 3.0).sum().backward()
+        return y[0].item(), gate.decisions
+
+    assert result_after_backward()[0] == 3.0
+    value, decisions = result_after_backward("partition.donate")
+    assert value == 1.0
+    (refused,) = [d for d in decisions if not d.allowed]
+    assert (refused.unit, refused.subject) == ("partition.donate", "saved tensors, 1")
 
 
 def test_memory_that_would_be_reused_wrongly_is_not_with_the_unit_off(
