@@ -138,10 +138,13 @@ class DeviceSession(Session):
         if torch.cuda.device_count() == 0:
             return
         self.serving = True
+        default = _default_device()
+        if default:
+            torch.set_default_device(None)  # tensors of this process are on the CPU
         if reason := _unfit_to_serve():
             self.serving, self.told = False, True
             self.log.emit(Fallback(NOT_FORKED, reason))
-            self.sleeping.wake()
+            self._continue(default)
             return
         ours, theirs = channel()
         bind = bound_to_this_process()
@@ -157,11 +160,17 @@ class DeviceSession(Session):
         os.setsid()
         bind()
         ours.close()
-        self.sleeping.wake()
+        self._continue(default)
         self.threads.restore()
         self.log = EventLog(self.folder)
         self.parent = Parent(theirs)
         self.parent.request()
+
+    def _continue(self, default: torch.device | None) -> None:
+        """Let the script initialise CUDA in this process, with the default device that it set."""
+        self.sleeping.wake()
+        if default:
+            torch.set_default_device(default)
 
     def _serve(self, script: Child) -> NoReturn:
         """Judge the graphs that the script's process hands over, until that process ends."""
@@ -249,6 +258,17 @@ class DeviceSession(Session):
         return alone
 
 
+def _default_device() -> torch.device | None:
+    """Return the device that the script set with `torch.set_default_device`, if it is in force.
+
+    It is not inside of a call with which it creates a tensor. `torch.get_default_device` would
+    initialise CUDA to tell the number of the current device.
+    """
+    context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+    modes = torch.overrides._get_current_function_mode_stack()
+    return context.device if context is not None and context in modes else None
+
+
 def _unfit_to_serve() -> str:
     """Return why a script cannot continue in a child of this process; empty if it can.
 
@@ -260,7 +280,7 @@ def _unfit_to_serve() -> str:
     try:
         torch.empty(0)
     except (RuntimeError, AssertionError):
-        return "the script has set a default device"
+        return "a block of the script has a default device"
     if driver_is_initialised():
         return "CUDA's driver was initialised before, such as by a tensor in pinned memory"
     return ""

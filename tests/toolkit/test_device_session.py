@@ -45,8 +45,24 @@ def test_set_up_before_cuda_is_initialised_applies_in_forked_candidates(
     assert WHOLE_SCRIPTS not in report["notes"]
 
 
-def test_a_script_with_a_default_device_is_not_stopped(tcdebug: Command, script: Script) -> None:
-    text = INITIALISE.replace("try:", "torch.set_default_device('cuda')\ntry:")
-    done = tcdebug("bisect", "--json", script(text + "torch.set_default_device('cpu')\n" + RUN))
+def test_a_default_device_is_in_force_in_the_script_and_not_where_candidates_are_forked(
+    tcdebug: Command, script: Script
+) -> None:
+    text = INITIALISE.replace("try:", "torch.set_default_device('meta')\ntry:")
+    check = "assert torch.empty(0).device.type == 'meta'\ntorch.set_default_device(None)\n"
+    done = tcdebug("bisect", "--json", script(WRONG_SIN + text + check + RUN))
+    report = done.json
+    assert report["status"] == "confirmed", done.stderr
+    assert report["nodes_after"] == 1
+    assert FORKED_BEFORE_CUDA in report["notes"]
+
+
+def test_a_block_with_a_default_device_is_not_stopped(tcdebug: Command, script: Script) -> None:
+    block = "with torch.device('cuda'):\n    try:\n        torch.cuda.init()"
+    text = INITIALISE.replace("try:\n    torch.cuda.init()", block).replace(
+        "except (AssertionError, RuntimeError):\n    pass",
+        "    except (AssertionError, RuntimeError):\n        pass",
+    )
+    done = tcdebug("bisect", "--json", script(text + RUN))
     assert done.json["status"] == "no_failure", done.stderr
-    assert any("has set a default device" in note for note in done.json["notes"])
+    assert any("a block of the script has a default device" in n for n in done.json["notes"])
