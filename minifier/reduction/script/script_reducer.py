@@ -45,7 +45,11 @@ from tcdebug.minifier.reduction.script.unfolding import (
     WriteOutComprehensions,
 )
 from tcdebug.minifier.reduction.script.validity.attributes import lost_attributes
-from tcdebug.minifier.reduction.script.validity.comparability import stays_comparable, stays_seeded
+from tcdebug.minifier.reduction.script.validity.comparability import (
+    stays_comparable,
+    stays_reseeded,
+    stays_seeded,
+)
 from tcdebug.minifier.reduction.script.validity.endless import endless_loops
 from tcdebug.minifier.reduction.script.values import (
     DropArguments,
@@ -155,7 +159,7 @@ class ScriptReducer(ReductionLoop[ScriptText]):
     `seen` maps the text of each expression to the literal value that a run observed. With
     `comparable`, settings of random numbers and precision stay, because results of the backend
     could otherwise differ from eager although nothing is wrong. A seed always stays if numbers are
-    drawn.
+    drawn, and is set again if the original does so and numbers are drawn in each call.
     """
 
     def __init__(
@@ -173,6 +177,8 @@ class ScriptReducer(ReductionLoop[ScriptText]):
             if not is_valid(candidate, allowed) or endless_loops(candidate.text) - endless:
                 return False
             if lost_attributes(candidate.text, script.text):
+                return False
+            if not stays_reseeded(candidate.text, script.text):
                 return False
             if comparable:
                 return stays_comparable(candidate.text, script.text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from functools import lru_cache
 
 SETTINGS = frozenset(
@@ -14,6 +15,8 @@ SETTINGS = frozenset(
 )  # fmt: skip
 """Names of settings of random numbers and of precision."""
 DROPOUT = "dropout"
+DRAWS_AGAIN = re.compile(r"dropout|bernoulli|multinomial|rand\w*_like|normal", re.IGNORECASE)
+"""Occurs in names of what a model draws in each call."""
 SEED = "manual_seed"
 DRAWS = re.compile(
     r"rand|normal|bernoulli|multinomial|dropout|Linear|Conv|Embedding|GRU|LSTM|RNN", re.IGNORECASE
@@ -42,6 +45,43 @@ def stays_comparable(text: str, original: str) -> bool:
     if not any(map(DRAWS.search, kept)):
         needed -= {SEED}
     return needed <= kept
+
+
+def stays_reseeded(text: str, original: str) -> bool:
+    """Return whether a script that draws in each call sets a seed again if the original does.
+
+    An original that does so runs eager and compiled code with the same numbers. With other numbers,
+    a small version passes in eager only by chance.
+    """
+    if not any(map(DRAWS_AGAIN.search, _names(text))):
+        return True
+    return _settings_of_a_seed(original) < 2 or _settings_of_a_seed(text) >= 2
+
+
+def _settings_of_a_seed(text: str) -> int:
+    """Return how often a script sets the seed that it sets most often.
+
+    A call in a function or a loop counts twice, since it may be made again.
+    """
+    tree = ast.parse(text)
+    repeated = {
+        id(node)
+        for block in ast.walk(tree)
+        if isinstance(block, (ast.FunctionDef, ast.Lambda, ast.For, ast.While))
+        for node in ast.walk(block)
+    }
+    found: Counter[str] = Counter()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _last_name(node.func) == SEED:
+            found[ast.dump(ast.Tuple(node.args))] += 2 if id(node) in repeated else 1
+    return max(found.values(), default=0)
+
+
+def _last_name(function: ast.expr) -> str:
+    match function:
+        case ast.Attribute(attr=name) | ast.Name(id=name):
+            return name
+    return ""
 
 
 @lru_cache(maxsize=4096)

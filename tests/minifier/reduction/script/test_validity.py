@@ -8,7 +8,11 @@ import pytest
 
 from tcdebug.minifier.reduction.script.rewriting import undefined
 from tcdebug.minifier.reduction.script.validity.attributes import lost_attributes
-from tcdebug.minifier.reduction.script.validity.comparability import stays_comparable, stays_seeded
+from tcdebug.minifier.reduction.script.validity.comparability import (
+    stays_comparable,
+    stays_reseeded,
+    stays_seeded,
+)
 from tcdebug.minifier.reduction.script.validity.destruction import destructive_calls
 from tcdebug.minifier.reduction.script.validity.endless import endless_loops
 
@@ -110,3 +114,30 @@ def test_settings_that_make_results_comparable_with_eager_stay(
 )
 def test_a_script_that_draws_numbers_keeps_its_seed(text: str, original: str, seeded: bool) -> None:
     assert stays_seeded(text, original) is seeded
+
+
+SEED_TWICE = "torch.manual_seed(1)\na = f(x)\ntorch.manual_seed(1)\nb = g(x)\n"
+SEED_ONCE = "torch.manual_seed(1)\na = f(x)\nb = g(x)\n"
+IN_A_FUNCTION = "def run(f):\n    torch.manual_seed(1)\n    return f(x)\nrun(f)\nrun(g)\n"
+TWO_SEEDS = "torch.manual_seed(1)\nm = f()\ntorch.manual_seed(2)\nm(x)\n"
+
+
+@pytest.mark.parametrize("drawn", ["F.dropout(x)", "torch.bernoulli(p)", "torch.rand_like(x)"])
+@pytest.mark.parametrize(
+    ("text", "original", "reseeded"),
+    [
+        (SEED_ONCE, SEED_TWICE, False),
+        (SEED_ONCE, IN_A_FUNCTION, False),
+        (SEED_TWICE, IN_A_FUNCTION, True),
+        (SEED_ONCE, TWO_SEEDS, True),
+        ("for f in (f, g):\n    torch.manual_seed(1)\n    f(x)\n", SEED_TWICE, True),
+    ],
+)
+def test_runs_that_are_compared_keep_drawing_the_same_numbers(
+    text: str, original: str, reseeded: bool, drawn: str
+) -> None:
+    assert stays_reseeded(text + drawn, original + drawn) is reseeded
+
+
+def test_an_input_that_is_drawn_once_needs_one_seed() -> None:
+    assert stays_reseeded(SEED_ONCE + "torch.randn(2)", SEED_TWICE + "torch.randn(2)")
