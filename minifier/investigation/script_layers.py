@@ -221,7 +221,21 @@ class LayerSearch:
             alike = self._passes(DECOMPOSITIONS, AUTOGRAD_BACKWARD)
             if alike and self._passes(AUTOGRAD_BACKWARD):
                 return self._settled(AUTOGRAD_BACKWARD)
+        if passing[-1:] in ([DYNAMO], [AUTOGRAD]) and self._reused_wrongly(passing[-1]):
+            return self._settled(GUARDS[passing[-1]])
         return self._unsettled(passing)
+
+    def _reused_wrongly(self, layer: str) -> bool:
+        """Return whether the script passes, with each backend, if every call is recompiled.
+
+        What runs of wrong code lead to depends on the backend: inductor may return a wrong value
+        where eager raises.
+        """
+        if self.stuck or RECOMPILED.search(self.failure.message):
+            return False
+        guards, above = GUARDS[layer], ORDER[ORDER.index(layer) + 1]
+        self._run((above, guards), (guards,))
+        return self._passes(above, guards) and self._passes(guards)
 
     def rejects_rounding(self) -> str:
         """Return how correctly rounded results fail in the same way; empty if they pass.

@@ -289,10 +289,14 @@ def test_no_question_is_asked_twice() -> None:
 @pytest.mark.parametrize(
     ("runs", "layer"),
     [
-        ({AOT: OTHER, DECOMPOSED: FAILS, BACKWARD: OTHER}, "layer.autograd"),
-        ({AOT: OTHER, DECOMPOSED: OTHER, BACKWARD: FAILS}, "layer.autograd"),
-        ({AOT: OTHER, DECOMPOSED: OTHER, (*AOT, *BACKWARD): OTHER}, "layer.autograd"),
-        ({DYNAMO: OTHER, AOT: FAILS, DECOMPOSED: FAILS}, "layer.dynamo"),
+        ({AOT: OTHER, DECOMPOSED: FAILS, BACKWARD: OTHER, AOT_ANEW: FAILS}, "layer.autograd"),
+        ({AOT: OTHER, DECOMPOSED: OTHER, BACKWARD: FAILS, AOT_ANEW: FAILS}, "layer.autograd"),
+        (
+            {AOT: OTHER, DECOMPOSED: OTHER, (*AOT, *BACKWARD): OTHER, (*AOT, *AOT_ANEW): OTHER},
+            "layer.autograd",
+        ),
+        ({DYNAMO: OTHER, AOT: FAILS, DECOMPOSED: FAILS, ANEW: FAILS}, "layer.dynamo"),
+        ({DYNAMO: OTHER, AOT: OTHER, DECOMPOSED: OTHER, (*DYNAMO, *ANEW): OTHER}, "layer.dynamo"),
         ({EAGER: OTHER, DYNAMO: OTHER, AOT: FAILS, DECOMPOSED: FAILS}, ""),
         ({EAGER: OTHER, DYNAMO: OTHER, AOT: OTHER, DECOMPOSED: HANGS}, ""),
     ],
@@ -303,6 +307,21 @@ def test_a_different_failure_in_between_settles_nothing(runs: Runs, layer: str) 
     assert any("it fails differently" in note for note in finding.notes)
 
 
+@pytest.mark.parametrize(
+    ("runs", "guards"),
+    [
+        ({DYNAMO: OTHER, AOT: OTHER, DECOMPOSED: OTHER}, "layer.dynamo.guards"),
+        ({DYNAMO: OTHER, AOT: FAILS, DECOMPOSED: FAILS}, "layer.dynamo.guards"),
+        ({AOT: OTHER, DECOMPOSED: OTHER, BACKWARD: FAILS}, "layer.autograd.guards"),
+    ],
+)
+def test_a_missing_guard_is_found_although_each_backend_fails_in_a_way_of_its_own(
+    runs: Runs, guards: str
+) -> None:
+    finding, _ = found(runs)
+    assert (finding.layer, finding.settled) == (guards, True)
+
+
 @pytest.mark.parametrize("decomposed", [FAILS, OTHER])
 def test_backward_is_at_fault_if_aotautograd_alone_fails_differently_and_passes_without_it(
     decomposed: Outcome,
@@ -311,8 +330,8 @@ def test_backward_is_at_fault_if_aotautograd_alone_fails_differently_and_passes_
     assert (finding.layer, finding.settled) == ("autograd.backward", True)
     assert "it fails differently with the backend aot_eager: KeyError: 3" in finding.notes
     assert BACKWARD not in found({AOT: FAILS, DECOMPOSED: OTHER})[1]
-    assert not found({AOT: HANGS, DECOMPOSED: decomposed})[0].settled
-    elsewhere = found({AOT: OTHER, DECOMPOSED: decomposed}, alike=False)[0]
+    assert not found({AOT: HANGS, DECOMPOSED: decomposed, AOT_ANEW: FAILS})[0].settled
+    elsewhere = found({AOT: OTHER, DECOMPOSED: decomposed, AOT_ANEW: FAILS}, alike=False)[0]
     assert (elsewhere.layer, elsewhere.settled) == ("layer.autograd", False)
 
 
