@@ -12,6 +12,9 @@ class ImportsByPackage(SyntaxReduction):
     """Replaces names that are imported from parts of a package by attributes of the package.
 
     With `import torch`, `from torch import nn` goes, and `nn.Linear` becomes `torch.nn.Linear`.
+    Imports from a private module stay, such as `from torch._functorch.aot_autograd import f`: the
+    import of the package rarely loads it. It is an attribute of the package in the process that
+    runs candidates, where other code has loaded it, but not in a fresh one.
     """
 
     name = "imports_by_package"
@@ -30,6 +33,8 @@ class ImportsByPackage(SyntaxReduction):
         for statement, alias, bound, path in _imported(tree):
             uses = [n for n in names if n.id == bound]
             if path[0] not in packages or not all(isinstance(n.ctx, ast.Load) for n in uses):
+                continue
+            if any(part.startswith("_") for part in path[:-1]):
                 continue
             only = len(statement.names) == 1
             removed: ast.AST = statement if only else alias

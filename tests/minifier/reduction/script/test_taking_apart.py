@@ -266,6 +266,12 @@ TAKEN_APART = {
     "an import of another package": (
         ImportsByPackage(), "import torch\nfrom numpy import pi\nprint(pi)", [],
     ),
+    "an import that the package may not load by itself": (
+        ImportsByPackage(),
+        "import torch\nfrom torch._functorch.aot_autograd import a\n"
+        "from torch._inductor import config\nimport torch._dynamo.config as c\na(config, c)",
+        [],
+    ),
     "an imported name that is bound again": (
         ImportsByPackage(), "import torch\nfrom torch import nn\nnn = nn.functional", [],
     ),
