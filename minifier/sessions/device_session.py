@@ -265,7 +265,7 @@ def _default_device() -> torch.device | None:
     initialise CUDA to tell the number of the current device.
     """
     context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
-    modes = torch.overrides._get_current_function_mode_stack()
+    modes = torch.overrides._get_current_function_mode_stack()  # type: ignore[no-untyped-call] # not annotated
     return context.device if context is not None and context in modes else None
 
 
