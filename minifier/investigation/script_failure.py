@@ -20,6 +20,7 @@ from tcdebug.minifier.cases.layer_names import (
     AUTOGRAD_BACKWARD,
     BACKEND,
     CACHE,
+    CACHES,
     DECOMPOSITIONS,
     DYNAMO,
     GUARDS,
@@ -55,6 +56,11 @@ from tcdebug.minifier.repros.script_repro import write_repro
 from tcdebug.minifier.repros.verify import Verified, verify
 from tcdebug.minifier.search.repeats import Rate, confidence
 
+AGAIN = 2
+"""The runs of a repro that must fail, and pass, if the layer leaves the compiled code as it is."""
+LEAVES_CODE = frozenset({CACHE, *CACHES, GUARDS[BACKEND]})
+"""Layers without which the same code runs. A failure at random easily seems to be theirs."""
+RANDOM = "it fails at random: the repro {}"
 START_SECONDS = 30.0
 """A repro of a hang may take this much longer than a run that is forked: it imports torch."""
 HAS_UNITS = (AUTOGRAD, DECOMPOSITIONS, BACKEND, PROGRAM_PASSES)
@@ -226,18 +232,23 @@ class ScriptFailure:
             return self._eager_report(folder)
         path = self.write_repro()
         off = self.finding.off
-        with _run_both_ways(path, off, self.runs.deadline - time.monotonic()) as ending:
+        times = AGAIN if LEAVES_CODE.intersection(off) else 1
+        with _run_both_ways(path, off, self.runs.deadline - time.monotonic(), times) as ending:
             flaky = self._failing_in_eager(EAGER_RERUNS)
-            failing, passing = ending()
+            (failing, as_said), (passing, without) = ending()
         self.runs.log.emit(failing.event(path))
         notes = [*self._wrong_entries(), *self._limit_reached(), *self.finding.notes]
         late = failing.late or (passing is not None and passing.late)
         if late:
             notes.append("the budget was used up while the repro ran")
         elif not failing.reproduced:
-            notes.append("the repro script does not fail by itself")
+            often = RANDOM if as_said else "the repro script does not fail by itself"
+            notes.append(often.format(f"failed in {as_said} of {as_said + 1} runs"))
         elif passing is not None and not passing.passed:
-            notes.append(f"the repro does not pass with {' and '.join(off)} off")
+            names = " and ".join(off)
+            often = RANDOM if without else f"the repro does not pass with {names} off"
+            run = f"passed with {names} off in {without} of {without + 1} runs"
+            notes.append(often.format(run))
         passed = passing is not None and passing.passed
         if off and not passed:
             withdraw_claim(path)
@@ -348,16 +359,29 @@ class ScriptFailure:
 
 @contextlib.contextmanager
 def _run_both_ways(
-    path: Path, off: Off, seconds: float
-) -> Iterator[Callable[[], tuple[Verified, Verified | None]]]:
+    path: Path, off: Off, seconds: float, times: int
+) -> Iterator[Callable[[], tuple[tuple[Verified, int], tuple[Verified | None, int]]]]:
     """Run a repro as it is and, in parallel, with a layer off if there is one, within `seconds`.
 
     Yield a function that waits for both.
     """
     with ThreadPoolExecutor(2) as pool:
-        failing = pool.submit(verify, path, (), seconds)
-        passing = pool.submit(verify, path, off, seconds) if off else None
-        yield lambda: (failing.result(), passing.result() if passing else None)
+        failing = pool.submit(_run_again, path, (), seconds, times)
+        passing = pool.submit(_run_again, path, off, seconds, times) if off else None
+        yield lambda: (failing.result(), passing.result() if passing else (None, 0))
+
+
+def _run_again(path: Path, off: Off, seconds: float, times: int) -> tuple[Verified, int]:
+    """Run a repro up to `times`, while it passes with a layer off, or else fails.
+
+    Return the last run, and how many others ended like that.
+    """
+    end, run = time.monotonic() + seconds, 0
+    while True:
+        result = verify(path, off, end - time.monotonic())
+        run += 1
+        if run == times or not (result.passed if off else result.reproduced):
+            return result, run - 1
 
 
 def _whole_layer(layer: str) -> str:
