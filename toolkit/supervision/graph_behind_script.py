@@ -7,10 +7,15 @@ from collections.abc import Sequence
 import msgspec
 
 from tcdebug.minifier.cases.criteria import VALIDATION
-from tcdebug.minifier.investigation.report import Report, culprit_units, suspected_units
+from tcdebug.minifier.investigation.report import (
+    Report,
+    culprit_units,
+    suspected_units,
+    suspicion,
+)
 from tcdebug.minifier.investigation.script_failure import ScriptFailure
 from tcdebug.minifier.investigation.whole_script import passes_without
-from tcdebug.minifier.processes.job import REPORT
+from tcdebug.minifier.processes.job import PARTIAL, REPORT
 from tcdebug.supervision.recorded_graphs import slow_graph, slowest_graph
 from tcdebug.supervision.supervisor import Supervisor
 
@@ -40,12 +45,13 @@ def slow_compile(supervisor: Supervisor, failed: ScriptFailure) -> tuple[Report 
     wanted = msgspec.structs.replace(
         supervisor.job.wanted, oracle="compile-time", longer_than=seconds / MUCH_LONGER
     )
+    (supervisor.folder / PARTIAL).unlink(missing_ok=True)
     supervisor.session("search", wanted=wanted, minimise=False)
-    report = supervisor.read_report(REPORT)
+    report = supervisor.read_report(REPORT) or supervisor.read_report(PARTIAL)
     (supervisor.folder / REPORT).unlink(missing_ok=True)
     slow = slow_graph(supervisor.folder) or f"a graph takes {seconds:.0f} CPU-seconds"
     if report is None or report.status != "confirmed":
-        return None, [slow]
+        return None, [slow, *(suspicion(report) if report else [])]
     units = [culprit.unit for culprit in report.culprits]
     off = ", ".join(units)
     supervisor.progress.say(f"running the script with {off} off")
