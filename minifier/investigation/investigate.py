@@ -232,7 +232,7 @@ class Investigation(Generic[CandidateType]):
         except BudgetUsed:
             if not spending.affordable:
                 raise
-            why = "they were not found in half of the time that the culprit took"
+            why = "they were not found in the time that is kept for them"
             self.log.emit(Fallback(f"the units that {unit} needs are not known", why))
 
     def _certain_verdict(
