@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -176,7 +177,7 @@ def leaving_half(
     """Minimise in at most half of the seconds that are left. Raises BudgetUsed if none are."""
     spending = oracle.spending
     try:
-        with spending.reserving(max(spending.seconds_left / 2, spending.to_confirm)):
+        with spending.at_most(math.inf):
             minimise()
     except BudgetUsed:
         if not spending.affordable:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -53,14 +50,13 @@ from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.repros.claims import withdraw_claim
 from tcdebug.minifier.repros.script_repro import write_repro
-from tcdebug.minifier.repros.verify import Verified, verify
+from tcdebug.minifier.repros.verify import contradiction, run_both_ways
 from tcdebug.minifier.search.repeats import Rate, confidence
 
 AGAIN = 2
 """The runs of a repro that must fail, and pass, if the layer leaves the compiled code as it is."""
 LEAVES_CODE = frozenset({CACHE, *CACHES, GUARDS[BACKEND]})
 """Layers without which the same code runs. A failure at random easily seems to be theirs."""
-RANDOM = "it fails at random: the repro {}"
 START_SECONDS = 30.0
 """A repro of a hang may take this much longer than a run that is forked: it imports torch."""
 HAS_UNITS = (AUTOGRAD, DECOMPOSITIONS, BACKEND, PROGRAM_PASSES)
@@ -233,7 +229,7 @@ class ScriptFailure:
         path = self.write_repro()
         off = self.finding.off
         times = AGAIN if LEAVES_CODE.intersection(off) else 1
-        with _run_both_ways(path, off, self.runs.deadline - time.monotonic(), times) as ending:
+        with run_both_ways(path, off, self.runs.deadline - time.monotonic(), times) as ending:
             flaky = self._failing_in_eager(EAGER_RERUNS)
             (failing, as_said), (passing, without) = ending()
         self.runs.log.emit(failing.event(path))
@@ -242,13 +238,13 @@ class ScriptFailure:
         if late:
             notes.append("the budget was used up while the repro ran")
         elif not failing.reproduced:
-            often = RANDOM if as_said else "the repro script does not fail by itself"
-            notes.append(often.format(f"failed in {as_said} of {as_said + 1} runs"))
+            notes.append(
+                contradiction(as_said, "failed", "the repro script does not fail by itself")
+            )
         elif passing is not None and not passing.passed:
             names = " and ".join(off)
-            often = RANDOM if without else f"the repro does not pass with {names} off"
-            run = f"passed with {names} off in {without} of {without + 1} runs"
-            notes.append(often.format(run))
+            never = f"the repro does not pass with {names} off"
+            notes.append(contradiction(without, f"passed with {names} off", never))
         passed = passing is not None and passing.passed
         if off and not passed:
             withdraw_claim(path)
@@ -355,33 +351,6 @@ class ScriptFailure:
         return msgspec.structs.replace(
             report, ladder=self.ladder, reruns=self.runs.runs, notes=notes
         )
-
-
-@contextlib.contextmanager
-def _run_both_ways(
-    path: Path, off: Off, seconds: float, times: int
-) -> Iterator[Callable[[], tuple[tuple[Verified, int], tuple[Verified | None, int]]]]:
-    """Run a repro as it is and, in parallel, with a layer off if there is one, within `seconds`.
-
-    Yield a function that waits for both.
-    """
-    with ThreadPoolExecutor(2) as pool:
-        failing = pool.submit(_run_again, path, (), seconds, times)
-        passing = pool.submit(_run_again, path, off, seconds, times) if off else None
-        yield lambda: (failing.result(), passing.result() if passing else (None, 0))
-
-
-def _run_again(path: Path, off: Off, seconds: float, times: int) -> tuple[Verified, int]:
-    """Run a repro up to `times`, while it passes with a layer off, or else fails.
-
-    Return the last run, and how many others ended like that.
-    """
-    end, run = time.monotonic() + seconds, 0
-    while True:
-        result = verify(path, off, end - time.monotonic())
-        run += 1
-        if run == times or not (result.passed if off else result.reproduced):
-            return result, run - 1
 
 
 def _whole_layer(layer: str) -> str:

@@ -190,7 +190,7 @@ class LayerSearch:
         if self._passes(DYNAMO) and self._same(AUTOGRAD):
             if EXPORT in self.used() and self._passes_with(EXPORT):
                 return self._settled(EXPORT)
-            return self._with_guards(DYNAMO, AUTOGRAD)
+            return self._with_guards(DYNAMO)
         self._run((DECOMPOSITIONS,), (BACKEND,))
         lowest = next((layer for layer in ORDER if self._same(layer)), "")
         passing = [layer for layer in ORDER if self._passes(layer)]
@@ -205,7 +205,7 @@ class LayerSearch:
         if layer not in passing:
             return self._in_doubt([p for p in passing if ORDER.index(p) < ORDER.index(lowest)])
         if layer == AUTOGRAD:
-            return self._with_guards(layer, lowest)
+            return self._with_guards(layer)
         return self._settled(layer)
 
     def _in_doubt(self, passing: list[str]) -> ScriptLayer:
@@ -231,7 +231,7 @@ class LayerSearch:
         What runs of wrong code lead to depends on the backend: inductor may return a wrong value
         where eager raises.
         """
-        if self.stuck or RECOMPILED.search(self.failure.message):
+        if self.stuck or RECOMPILED.search(self.failure.message):  # dropped code is not counted
             return False
         guards, above = GUARDS[layer], ORDER[ORDER.index(layer) + 1]
         self._run((above, guards), (guards,))
@@ -252,16 +252,13 @@ class LayerSearch:
         """Return what the runs so far show, after the budget ended the search."""
         return self._unsettled([p for p in ORDER if (p,) in self.runs and self._passes(p)])
 
-    def _with_guards(self, layer: str, above: str) -> ScriptLayer:
+    def _with_guards(self, layer: str) -> ScriptLayer:
         """Decide between a layer and its reuse of code. The layer fails without those above it."""
-        guards = GUARDS[layer]
-        if self.stuck or RECOMPILED.search(self.failure.message):  # dropped code is not counted
-            return self._settled(layer)
-        self._run((above, guards), (guards,))
-        if not self._passes(above, guards):
-            return self._settled(layer)
-        if self._passes(guards):
+        guards, above = GUARDS[layer], ORDER[ORDER.index(layer) + 1]
+        if self._reused_wrongly(layer):
             return self._settled(guards)
+        if (above, guards) not in self.runs or not self._passes(above, guards):
+            return self._settled(layer)
         self._run((guards, CACHE))
         if self._passes(guards, CACHE):  # code that was recompiled came from a cache
             return self._settled(guards, CACHE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -9,7 +10,8 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -181,6 +183,40 @@ def verify_switched(
                 next(rest, None) if only else None,
             )
     return within(()), within(off) if off else None, within(only) if only else None
+
+
+@contextlib.contextmanager
+def run_both_ways(
+    path: Path, off: Sequence[str], seconds: float, times: int
+) -> Iterator[Callable[[], tuple[tuple[Verified, int], tuple[Verified | None, int]]]]:
+    """Run a repro as it is and, in parallel, with a layer off if there is one, within `seconds`.
+
+    Yield a function that waits for both.
+    """
+    with ThreadPoolExecutor(2) as pool:
+        failing = pool.submit(_run_again, path, (), seconds, times)
+        passing = pool.submit(_run_again, path, off, seconds, times) if off else None
+        yield lambda: (failing.result(), passing.result() if passing else (None, 0))
+
+
+def _run_again(path: Path, off: Sequence[str], seconds: float, times: int) -> tuple[Verified, int]:
+    """Run a repro up to `times`, while it passes with a layer off, or else fails.
+
+    Return the last run, and how many others ended like that.
+    """
+    end, run = time.monotonic() + seconds, 0
+    while True:
+        result = verify(path, off, end - time.monotonic())
+        run += 1
+        if run == times or not (result.passed if off else result.reproduced):
+            return result, run - 1
+
+
+def contradiction(agreed: int, ended: str, never: str) -> str:
+    """Return the note on a repro whose last run contradicted a claim that `agreed` runs showed."""
+    if not agreed:
+        return never
+    return f"it fails at random: the repro {ended} in {agreed} of {agreed + 1} runs"
 
 
 def _arguments(toggles: Sequence[str]) -> list[str]:

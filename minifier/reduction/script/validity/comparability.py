@@ -7,6 +7,8 @@ import re
 from collections import Counter
 from functools import lru_cache
 
+from tcdebug.minifier.reduction.script.rewriting import last_name
+
 SETTINGS = frozenset(
     {
         "allow_tf32", "emulate_precision_casts", "fallback_random", "manual_seed",
@@ -72,16 +74,9 @@ def _settings_of_a_seed(text: str) -> int:
     }
     found: Counter[str] = Counter()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _last_name(node.func) == SEED:
+        if isinstance(node, ast.Call) and last_name(node.func) == SEED:
             found[ast.dump(ast.Tuple(node.args))] += 2 if id(node) in repeated else 1
     return max(found.values(), default=0)
-
-
-def _last_name(function: ast.expr) -> str:
-    match function:
-        case ast.Attribute(attr=name) | ast.Name(id=name):
-            return name
-    return ""
 
 
 @lru_cache(maxsize=4096)

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tcdebug.minifier.investigation import script_failure
-from tcdebug.minifier.investigation.script_failure import _run_again
-from tcdebug.minifier.repros.verify import FAILS, PASSES, Verified
+from tcdebug.minifier.repros import verify
+from tcdebug.minifier.repros.verify import FAILS, PASSES, Verified, _run_again
 
 PATH = Path("repro.py")
 
@@ -38,6 +37,6 @@ def test_a_repro_runs_again_until_a_run_contradicts_the_claim(
     expected: int,
     others: int,
 ) -> None:
-    monkeypatch.setattr(script_failure, "verify", ending(statuses))
+    monkeypatch.setattr(verify, "verify", ending(statuses))
     result, agreed = _run_again(PATH, off, 60.0, 2)
     assert (result.status, agreed) == (expected, others)
