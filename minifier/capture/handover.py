@@ -19,6 +19,7 @@ from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import Case, attributes
+from tcdebug.minifier.cases.operators.triton_launches import is_operator, launched
 from tcdebug.minifier.cases.placement import HostedInputs, NotMovable, hosted
 from tcdebug.minifier.targets.backends import INDUCTOR, Backend
 
@@ -118,6 +119,8 @@ def _records(graph: fx.Graph) -> list[_Record]:
     def referred(value: Any) -> Any:
         return fx.node.map_aggregate(value, reference)
 
+    for node in filter(is_operator, graph.nodes):
+        launched(node)  # raises why its kernel has no text
     return [
         _Record(
             node.op, node.name, node.target,

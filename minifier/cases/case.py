@@ -19,6 +19,8 @@ from torch import fx
 from tcdebug.compiler.gate.fingerprint import graph_id
 from tcdebug.minifier.cases.lineage import Change, lineage
 from tcdebug.minifier.cases.operators.data import restore_assignments
+from tcdebug.minifier.cases.operators.graph_copies import copy_graph
+from tcdebug.minifier.cases.operators.triton_launches import is_launch, with_launches
 from tcdebug.minifier.cases.subclasses.apart import taken_apart, without_torch_function
 from tcdebug.minifier.cases.subclasses.parts import is_wrapper
 from tcdebug.minifier.cases.user_frames import frames, innermost
@@ -149,9 +151,13 @@ def size_at_capture(value: Any) -> Any:
 
 
 def needs_own_dtypes(module: torch.nn.Module) -> bool:
-    """Whether a graph computes something else in float64, not only something more precise."""
+    """Whether a graph computes something else in float64, not only something more precise.
+
+    The code of a Triton kernel may depend on the dtypes of its arguments.
+    """
     parts = [part for part in module.modules() if isinstance(part, fx.GraphModule)]
-    return any(depends_on_dtype(node) for part in parts for node in part.graph.nodes)
+    nodes = [node for part in parts for node in part.graph.nodes]
+    return any(depends_on_dtype(node) or is_launch(node) for node in nodes)
 
 
 def depends_on_dtype(node: fx.Node) -> bool:
@@ -254,17 +260,6 @@ def _clone(value: torch.Tensor, change: Change | None) -> torch.Tensor:
     return (change(copy) if change else copy).requires_grad_(value.requires_grad)
 
 
-def copy_graph(original: fx.Graph) -> tuple[fx.Graph, dict[fx.Node, fx.Node]]:
-    """Copy a graph with its metadata. Also return a table from original nodes to copies."""
-    graph = fx.Graph()
-    copies: dict[fx.Node, fx.Node] = {}
-    output = graph.output(graph.graph_copy(original, copies))
-    copies[original.output_node()] = output
-    for node, copy in copies.items():
-        copy.meta = dict(node.meta)
-    return graph, copies
-
-
 def copy_module(module: fx.GraphModule) -> fx.GraphModule:
     """Copy a module's graph with its metadata, over the same attributes."""
     return fx.GraphModule(module, copy_graph(module.graph)[0])
@@ -278,8 +273,9 @@ def from_captured(module: fx.GraphModule, values: Sequence[Any]) -> Case:
     elements: an integer itself would be a constant of the new graph. It passes a float that may
     change as a tensor and reads that, which it would not capture again either. The float itself
     becomes the argument. A tensor of a class that only overrides functions becomes a plain one.
+    Launches of Triton kernels hold the texts of these.
     """
-    values = without_torch_function(values)
+    module, values = with_launches(module), without_torch_function(values)
     graph, copies = copy_graph(module.graph)
     placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
     inputs: list[CaseInput] = []

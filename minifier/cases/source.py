@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import ast
 import keyword
-import linecache
 import re
-import sys
-import sysconfig
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,14 +18,21 @@ import torch
 import torch.utils.checkpoint
 from torch import fx
 
-from tcdebug.minifier.cases.case import Case, attributes, copy_graph
+from tcdebug.minifier.cases.case import Case, attributes
 from tcdebug.minifier.cases.operators import scan
 from tcdebug.minifier.cases.operators.attention import is_captured_again, reading_its_values
 from tcdebug.minifier.cases.operators.data import as_attribute
+from tcdebug.minifier.cases.operators.graph_copies import copy_graph
+from tcdebug.minifier.cases.operators.python_text import import_line, run_text, torch_imports
+from tcdebug.minifier.cases.operators.triton_launches import (
+    KernelLaunch,
+    KernelTexts,
+    is_launch,
+    launch_line,
+)
 
 CLEANUP = re.compile(r";  [\w. =]+ = None$")
 PRIVATE = re.compile(r"torch\._C\._nn\.(\w+)")
-DOTTED = re.compile(r"\btorch(?:\.\w+)+")
 RESERVED = ("torch", "data", "stored", "wide", "memory", "inf", "nan", "device", "Graph")
 """Names that a repro script itself uses."""
 NOISE = ("self", "modules", "parameters", "buffers", "L", "G", "l", "g", "fn", "closure")
@@ -83,11 +87,13 @@ def module_source(module: fx.GraphModule, name: str = "Graph") -> Source:
     """Write the graph of a module as a class with a `forward` method, after the classes it uses."""
     writer = _Writer()
     writer.add(module, name, "self")
-    text = "\n\n".join(writer.classes)
+    kernels = f"{writer.kernels.text}\n" if writer.kernels.text else ""
+    text = kernels + "\n\n".join(writer.classes)
     used = {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)} - {"torch"}
     names = {n: v for n, v in writer.names.items() if n in used}
-    imports = [_import(n, v) for n, v in sorted(names.items())] + _torch_imports(text)
-    foreign = [n for n, v in names.items() if not _import(n, v)] + writer.objects
+    imports = [import_line(n, v) for n, v in sorted(names.items())] + torch_imports(text)
+    imports += sorted(writer.kernels.imports)
+    foreign = [n for n, v in names.items() if not import_line(n, v)] + writer.objects
     return Source(text, tuple(i for i in imports if i), names, writer.constants, tuple(foreign))
 
 
@@ -99,6 +105,7 @@ class _Writer:
     names: dict[str, Any] = field(default_factory=dict)
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
     objects: list[str] = field(default_factory=list)
+    kernels: KernelTexts = field(default_factory=KernelTexts)
 
     def add(self, module: fx.GraphModule, name: str, path: str, *, region: bool = False) -> None:
         """Write the class of a graph. `path` is its attribute path from the outermost graph.
@@ -191,6 +198,16 @@ class _Writer:
                 for line in lines
             ]
             self.names.update(scan.NAMES)
+        variables = {node.name for node in graph.nodes if not is_launch(node)}
+        for node in graph.nodes:
+            if isinstance(node.target, KernelLaunch):
+                called = self.kernels.add(node.target, variables)
+                lines = [
+                    launch_line(line, node, called)
+                    if line.strip().startswith(f"{node.name} = ")
+                    else line
+                    for line in lines
+                ]
         lines = [
             as_attribute(PRIVATE.sub(_public, line.replace(" -> tuple", ""))) for line in lines
         ]
@@ -315,54 +332,6 @@ def _alias(line: str) -> bool:
     return bool(equals) and left == right
 
 
-def _import(name: str, value: Any) -> str:
-    """Return a line that defines a name anywhere; empty if only the user's script defines it."""
-    if name in ("inf", "nan"):
-        return f"from math import {name}"
-    module = getattr(value, "__module__", None) or ""
-    qualified = getattr(value, "__qualname__", "")
-    if value is type(None):
-        return f"{name} = type(None)"
-    if not _installed(module) or not qualified.isidentifier():
-        return ""
-    if getattr(sys.modules.get(module), qualified, None) is not value:
-        return ""
-    return f"from {module} import {qualified}" + (f" as {name}" if name != qualified else "")
-
-
-def _installed(module: str) -> bool:
-    """Return whether a module belongs to the standard library or an installed package."""
-    root = module.partition(".")[0]
-    if root in sys.stdlib_module_names:
-        return True
-    file = getattr(sys.modules.get(root), "__file__", None) or ""
-    folders = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *sys.path]
-    packages = ("site-packages", "dist-packages")
-    return any(file.startswith(f"{f}/") for f in folders if f.endswith(packages))
-
-
-def _torch_imports(text: str) -> list[str]:
-    """Return imports for parts of torch that `import torch` may not load."""
-    found: set[str] = set()
-    for dotted in DOTTED.findall(text):
-        parts = dotted.split(".")
-        module = next(
-            m for k in range(len(parts), 0, -1) if (m := ".".join(parts[:k])) in sys.modules
-        )
-        if not module.startswith(("torch.ops", "torch._C", "torch.nn")) and module != "torch":
-            found.add(f"import {module}")
-    return sorted(found)
-
-
-def run_text(text: str, filename: str, namespace: dict[str, Any]) -> None:
-    """Run Python text so that Dynamo can capture the functions it defines.
-
-    Dynamo skips generated code. A distinct file name keeps the text from being taken for that.
-    """
-    linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
-    exec(compile(text, filename, "exec"), namespace)
-
-
 def load(case: Case, filename: str) -> torch.nn.Module:
     """Load the case as a module whose code Dynamo can capture. Its constants are copies."""
     source = module_source(case.module)
@@ -370,7 +339,9 @@ def load(case: Case, filename: str) -> torch.nn.Module:
     def stored() -> dict[str, torch.Tensor]:
         return {name: value.detach().clone() for name, value in source.constants.items()}
 
-    namespace: dict[str, Any] = {"torch": torch, **source.names, "stored": stored}
+    namespace: dict[str, Any] = {}
+    exec("\n".join(source.imports), namespace)
+    namespace |= {"torch": torch, **source.names, "stored": stored}
     run_text(source.text, filename, namespace)
     module: torch.nn.Module = namespace["Graph"]()
     for name, value in case.attributes().items():

@@ -27,8 +27,9 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext
 
 from tcdebug.minifier.cases.autograd_stage import StageFound
-from tcdebug.minifier.cases.case import Case, clone_values, copy_graph, copy_module, flatten
+from tcdebug.minifier.cases.case import Case, clone_values, copy_module, flatten
 from tcdebug.minifier.cases.lineage import Change, leaves
+from tcdebug.minifier.cases.operators.graph_copies import copy_graph
 from tcdebug.minifier.cases.outcome import Kind
 from tcdebug.minifier.cases.source import load
 from tcdebug.minifier.cases.subclasses.parts import cotangents

@@ -3,9 +3,9 @@
 A process cannot use CUDA if its parent initialised CUDA before the fork. torch initialises CUDA for
 its own purposes, as Dynamo does before a capture, even in scripts that never use it. While CUDA
 sleeps, `torch.cuda.is_available()` returns False to torch and the truth to the script. The call
-with which the script initialises CUDA is announced. It may be inside an operator that torch keeps
-from dispatch modes and from autograd, such as `torch.tensor(..., device="cuda")`; `outside_of_call`
-undoes that.
+with which the script initialises CUDA, or looks for Triton's driver, is announced. It may be inside
+an operator that torch keeps from dispatch modes and from autograd, such as `torch.tensor(...,
+device="cuda")`; `outside_of_call` undoes that.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ CACHED = ("torch.utils._triton", "torch._inductor.utils")
 CACHE = type(functools.cache(print))
 NOT_INITIALISED = 3
 """`CUDA_ERROR_NOT_INITIALIZED` of CUDA's driver interface."""
-INSIDE = ("torch", "triton", "tcdebug")
+INSIDE = ("torch", "tcdebug")
+TRITON = "triton"
 ENTRANCES = ("torch.accelerator", patching.__name__)
 """Modules that query devices on behalf of their caller."""
 
@@ -60,7 +61,7 @@ class Sleeping:
         os.environ[NVML] = "1"
         found = (
             install(LAZY_INIT, self._announced, log),
-            install(IS_AVAILABLE, _hidden_from_torch, log),
+            install(IS_AVAILABLE, self._hidden_from_torch, log),
             install(GUARD, _nothing, log),
             install(PIN, self._announced, log),
         )
@@ -99,6 +100,22 @@ class Sleeping:
 
         return initialising
 
+    def _hidden_from_torch(self, original: Callable[[], bool]) -> Callable[[], bool]:
+        """Hide the devices from torch. Announce Triton's search for a driver for the script.
+
+        Triton asks before it loads the driver, and keeps the driver that it finds.
+        """
+
+        def is_available() -> bool:
+            asking = _asking(sys._getframe(1))
+            if asking[-1:] and asking[-1] in INSIDE:
+                return False
+            if TRITON in asking and original():
+                self._waking()
+            return original()
+
+        return is_available
+
 
 def driver_is_initialised() -> bool:
     """Return whether this process has initialised CUDA's driver, also without torch's knowledge.
@@ -113,25 +130,22 @@ def driver_is_initialised() -> bool:
     return status != NOT_INITIALISED
 
 
-def _hidden_from_torch(original: Callable[[], bool]) -> Callable[[], bool]:
-    def is_available() -> bool:
-        return False if _asked_by_torch(sys._getframe(1)) else original()
-
-    return is_available
-
-
 def _nothing(original: Callable[[], None]) -> Callable[[], None]:
     return lambda: None
 
 
-def _asked_by_torch(frame: FrameType | None) -> bool:
-    """Return whether a part of torch asks for its own purposes."""
+def _asking(frame: FrameType | None) -> tuple[str, ...]:
+    """Return the packages that ask for devices: one, or Triton and the one that called it."""
+    asking: list[str] = []
     while frame is not None:
         name = str(frame.f_globals.get("__name__", ""))
-        if name not in ENTRANCES:
-            return name.partition(".")[0] in INSIDE
+        package = name.partition(".")[0]
+        if package != TRITON and name not in ENTRANCES:
+            return (*asking, package)
+        if package == TRITON and not asking:
+            asking.append(package)
         frame = frame.f_back
-    return False
+    return tuple(asking)
 
 
 def _forget() -> None:

@@ -25,6 +25,7 @@ from tcdebug.minifier.reduction.operators.cut_nodes import CutNodes
 from tcdebug.minifier.reduction.operators.drop_outputs import DropOutputs
 from tcdebug.minifier.reduction.operators.drop_regions import DropRegions
 from tcdebug.minifier.reduction.operators.inline_subgraphs import InlineSubgraphs
+from tcdebug.minifier.reduction.operators.launch_arguments import launch_arguments
 from tcdebug.minifier.reduction.operators.transforms import is_balanced, is_well_formed
 from tcdebug.minifier.reduction.operators.truncate import Truncate
 from tcdebug.minifier.search import reducing
@@ -79,5 +80,17 @@ class Reducer(ReductionLoop[Case]):
     """The search for a smaller case that is still interesting."""
 
     def __init__(self, case: Case, log: EventLog) -> None:
-        whole = is_well_formed(case.graph)
-        super().__init__(case, GRAPHS if whole else LEAKING, log)
+        reductions = GRAPHS if is_well_formed(case.graph) else LEAKING
+        super().__init__(case, _keeping_launches(case, reductions), log)
+
+
+def _keeping_launches(case: Case, reductions: Reductions[Case]) -> Reductions[Case]:
+    """Return the reductions without edits after which a Triton kernel might read other memory."""
+    given = launch_arguments(case)
+    if given is None:
+        return reductions
+
+    def is_valid(candidate: Case) -> bool:
+        return reductions.is_valid(candidate) and given.hold_for(candidate)
+
+    return replace(reductions, is_valid=is_valid)

@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 from tcdebug.minifier.cases.ambient import restored
 from tcdebug.minifier.cases.case import Case, clone_values, tensors_of
-from tcdebug.minifier.cases.placement import evaluated
+from tcdebug.minifier.cases.placement import devices, evaluated
 from tcdebug.minifier.reduction.operators.surgery import is_batched
 from tcdebug.minifier.reduction.operators.transforms import gradients_of_its_own
 
@@ -59,11 +59,27 @@ def observed(case: Case) -> Observed:
     """Return the values that the nodes of a case have in eager.
 
     Left out are values inside a transform, and values without a fake counterpart: sparse tensors.
+    If a case of a device cannot run on the CPU, which kernels of the program may prevent, numbers
+    that depend on the contents of tensors are left out too.
     """
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     watcher = _RegionWatcher(case.module, mode)
-    with restored(), gradients_of_its_own(case.graph), evaluated(case):
-        watcher.run(*clone_values(case.values()))
+    try:
+        with restored(), gradients_of_its_own(case.graph), evaluated(case):
+            watcher.run(*clone_values(case.values()))
+    except Exception:
+        if not devices(case):
+            raise
+        return observed_without_memory(case)
+    return Observed(watcher.values, mode, case)
+
+
+def observed_without_memory(case: Case) -> Observed:
+    """Return the values of nodes for inputs that are fake tensors. It may raise anything."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    watcher = _RegionWatcher(case.module, mode)
+    with _fake_mode(mode, case):
+        watcher.run(*_fake_inputs(case, mode))
     return Observed(watcher.values, mode, case)
 
 
@@ -81,7 +97,7 @@ class _RegionWatcher(fx.Interpreter):
         return result
 
     def _fake(self, value: Any) -> Any:
-        return self._mode.from_tensor(value) if isinstance(value, torch.Tensor) else value
+        return _as_fake(value, self._mode)
 
 
 @contextlib.contextmanager
@@ -147,10 +163,17 @@ def _runs(case: Case) -> bool:
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     try:
         with _fake_mode(mode, case):
-            values = fx.node.map_aggregate(
-                case.values(), lambda v: mode.from_tensor(v) if isinstance(v, torch.Tensor) else v
-            )
-            fx.Interpreter(case.module).run(*values)
+            fx.Interpreter(case.module).run(*_fake_inputs(case, mode))
     except Exception:  # an operator may raise anything for arguments it does not accept
         return False
     return True
+
+
+def _fake_inputs(case: Case, mode: FakeTensorMode) -> list[Any]:
+    return [fx.node.map_aggregate(value, lambda v: _as_fake(v, mode)) for value in case.values()]
+
+
+def _as_fake(value: Any, mode: FakeTensorMode) -> Any:
+    if isinstance(value, FakeTensor) or not isinstance(value, torch.Tensor):
+        return value
+    return mode.from_tensor(value)

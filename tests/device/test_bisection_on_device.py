@@ -5,25 +5,18 @@ pytest tests/device
 
 from __future__ import annotations
 
-import json
-import os
-import shlex
 import shutil
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from device_bisection import LOWERING, TANH, WRONG, bisected, exit_statuses
 
 from tcdebug.minifier.processes.job import FORKED_BEFORE_CUDA
 from tcdebug.supervision.script_search import WHOLE_SCRIPTS
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
-
-TANH = "lower.aten.tanh.default"
 
 ASSEMBLY = """
 import torch
@@ -50,18 +43,6 @@ def tanh(x):
 triton.TritonOverrides.tanh = staticmethod(tanh)
 """
 """Replaces the Triton code of tanh."""
-
-LOWERING = """
-import torch
-from torch._inductor import lowering
-aten = torch.ops.aten
-
-def tanh(x):
-    TEXT
-
-lowering.register_lowering(aten.tanh.default, type_promotion_kind=None)(tanh)
-"""
-"""Replaces inductor's lowering of tanh."""
 
 NO_MEMORY = """
 import torch
@@ -233,7 +214,6 @@ PINNED_BEFORE = (
     "candidates on a GPU run the whole script, each in a fresh process: "
     "CUDA's driver was initialised before, such as by a tensor in pinned memory"
 )
-WRONG = LOWERING.replace("TEXT", "return lowering.lowerings[aten.sin.default](x)")
 SOMETIMES = (
     f"bit = f\"tl.inline_asm_elementwise('{doubled(BIT)}', '=f,f', "
     '[{x}.to(tl.float32)], dtype=tl.float32, is_pure=False, pack=1)"\n'
@@ -318,41 +298,6 @@ SCRIPTS = {
     "block size": Planted(on_gpu(BLOCK_SIZE, width=1 << 15), "compile | ", "codegen.block_size"),
     "ptxas": Planted(on_gpu(PTXAS), "compile | ", "triton.ptxas"),
 }  # fmt: skip
-
-
-def environment(folder: Path) -> dict[str, str]:
-    return {**os.environ, "TCDEBUG_CACHE_DIR": str(folder / "cache")}
-
-
-def bisected(folder: Path, text: str, *arguments: str) -> Any:
-    """Bisect a script and return the report. A whole script is minimised for a minute at most."""
-    (folder / "script.py").write_text(text)
-    command = ["tcdebug", "bisect", "--json", "-j", "2", "--script-seconds", "60"]
-    done = subprocess.run(
-        [sys.executable, "-m", *command, *arguments, "script.py"],
-        cwd=folder,
-        env=environment(folder),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return json.loads(done.stdout)
-
-
-def exit_statuses(folder: Path, report: Any) -> list[int]:
-    """Return the exit statuses of the commands in a report: the failing one and the passing one."""
-    fault = report["faults"][0]
-    running = [
-        subprocess.Popen(
-            [sys.executable, *shlex.split(fault[name])[1:]],
-            cwd=report["run_dir"],
-            env=environment(folder),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        for name in ("fails", "passes")
-    ]
-    return [process.wait() for process in running]
 
 
 def processes_in(folder: Path) -> list[str]:

@@ -23,8 +23,8 @@ from tcdebug.compiler.runtime.launch import laid_out
 from tcdebug.fuzz.noise import Noise, NoiseArguments
 from tcdebug.fuzz.verdict import ProgramVerdict, Status, failed
 from tcdebug.minifier.cases.exception_identity import root_cause
+from tcdebug.minifier.cases.operators.python_text import run_text
 from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature
-from tcdebug.minifier.cases.source import run_text
 from tcdebug.minifier.judging.compare import Difference, difference
 from tcdebug.minifier.judging.layout import STRIDES, layout_difference, strides
 from tcdebug.minifier.judging.replay import Progress, Results, fresh_capture, run

@@ -15,7 +15,8 @@ import torch
 from torch import fx
 from torch._ops import OpOverload, OpOverloadPacket
 
-from tcdebug.minifier.cases.case import Case, attributes, copy_graph, tensors_of
+from tcdebug.minifier.cases.case import Case, attributes, tensors_of
+from tcdebug.minifier.cases.operators.graph_copies import copy_graph
 from tcdebug.minifier.judging.replay import run
 
 TORCHS = frozenset(

@@ -12,6 +12,7 @@ import torch
 from torch import fx
 
 from tcdebug.minifier.cases.case import Case, flatten
+from tcdebug.minifier.cases.operators.triton_launches import is_launch
 from tcdebug.minifier.reduction.operators.regions import changes_state
 from tcdebug.minifier.reduction.operators.surgery import editable, finish
 from tcdebug.minifier.reduction.trial import Observed, observed, same_kind
@@ -71,7 +72,7 @@ def _is_special(value: Any) -> bool:
 
 def _places(node: fx.Node) -> list[str]:
     """Return the arguments of a call except the first: names, then positions from the last on."""
-    if changes_state(node) or node.target is operator.setitem:
+    if changes_state(node) or node.target is operator.setitem or is_launch(node):
         return []
     return [*node.kwargs, *map(str, range(len(node.args) - 1, 0, -1))]
 

@@ -12,14 +12,9 @@ from torch import fx
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from tcdebug.minifier.cases.ambient import restored
-from tcdebug.minifier.cases.case import (
-    Case,
-    CaseInput,
-    clone_values,
-    copy_graph,
-    flatten,
-    tensors_of,
-)
+from tcdebug.minifier.cases.case import Case, CaseInput, clone_values, flatten, tensors_of
+from tcdebug.minifier.cases.operators.graph_copies import copy_graph
+from tcdebug.minifier.cases.operators.triton_launches import is_launch
 from tcdebug.minifier.cases.placement import devices, evaluated
 from tcdebug.minifier.judging.replay import SEED
 from tcdebug.minifier.reduction.operators.regions import (
@@ -119,6 +114,8 @@ def writes(node: fx.Node) -> bool:
         return name.endswith("_") and not name.endswith("__")
     if node.op != "call_function":
         return False
+    if is_launch(node):
+        return True
     if isinstance(node.target, torch._ops.OpOverload):
         return node.target._schema.is_mutable
     name = getattr(node.target, "__name__", "")
@@ -138,7 +135,9 @@ def name_of(node: fx.Node) -> str:
 def _is_uninformative(node: fx.Node) -> bool:
     """Return whether the result of a call says nothing about how it was compiled."""
     number = isinstance(node.meta.get("example_value"), int | float | torch.SymInt | torch.SymFloat)
-    return number or changes_state(node) or node.target in (operator.setitem, operator.delitem)
+    if number or changes_state(node) or is_launch(node):
+        return True
+    return node.target in (operator.setitem, operator.delitem)
 
 
 def leaves(graph: fx.Graph) -> list[fx.Node]:

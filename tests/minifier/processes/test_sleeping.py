@@ -65,6 +65,23 @@ def test_a_process_that_has_initialised_cuda_stays_awake(monkeypatch: pytest.Mon
     assert asked_in("torch.distributed.fsdp")
 
 
+def driver_asked_for_in(module: str) -> bool:
+    """Return whether Triton finds a device when a function of a module asks for its driver."""
+    namespace: dict[str, Any] = {"__name__": "triton.backends.nvidia.driver"}
+    exec(ASK, namespace)
+    caller: dict[str, Any] = {"__name__": module, "ask": namespace["ask"]}
+    exec("def search(): return ask()", caller)
+    found: bool = caller["search"]()
+    return found
+
+
+def test_a_script_that_asks_for_the_driver_of_triton_is_announced(announced: list[str]) -> None:
+    assert not driver_asked_for_in("torch._inductor.runtime.triton_heuristics")
+    assert announced == []
+    assert driver_asked_for_in("__main__")
+    assert announced == ["initialises"]
+
+
 class Asked:
     """A number that calls a function when torch asks for its value, inside of `torch.tensor`."""
 

@@ -13,7 +13,7 @@ import torch
 
 from tcdebug.fuzz.python.counting import CountingBackend
 from tcdebug.fuzz.python.execution import CallState, Execution
-from tcdebug.minifier.cases.source import run_text
+from tcdebug.minifier.cases.operators.python_text import run_text
 from tcdebug.strategies.python.python_program import PythonProgram
 from tcdebug.strategies.python.ways import EAGER_DRAWS, OF_INDUCTOR, WAYS, CompilingWay
 

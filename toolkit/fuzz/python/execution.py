@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from tcdebug.fuzz.python.process_state import own_process_state
-from tcdebug.minifier.cases.source import run_text
+from tcdebug.minifier.cases.operators.python_text import run_text
 from tcdebug.minifier.reuse.reachable import Reachable, reachable
 from tcdebug.strategies.python.python_program import CALL, RESULT, CallStep, PythonProgram
 
