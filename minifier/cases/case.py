@@ -195,11 +195,12 @@ def _graph_key(module: fx.GraphModule, graph: fx.Graph) -> str:
     bare.output(bare.graph_copy(graph, {}))
     for node in bare.nodes:
         node.meta = {}
-    read = [_value_key(v) for v in attributes(module, graph).values()]
+    read = [value_key(v) for v in attributes(module, graph).values()]
     return "\0".join([graph_id(bare), *read])
 
 
-def _value_key(value: Any) -> str:
+def value_key(value: Any) -> str:
+    """Return a key of a tensor or a nested graph; of another object, its type."""
     if isinstance(value, torch.Tensor):
         return tensor_key(value)
     if isinstance(value, fx.GraphModule):
@@ -211,7 +212,7 @@ def tensor_key(value: torch.Tensor) -> str:
     """Return the layout of a tensor and a digest of its contents."""
     if is_wrapper(value):
         apart = taken_apart([value])
-        return " ".join([*apart.wrappers(), *map(_value_key, apart.parts)])
+        return " ".join([*apart.wrappers(), *map(value_key, apart.parts)])
     strided = value.layout == torch.strided and not value.is_quantized
     layout = f"{value.dtype} {tuple(value.shape)} {value.stride() if strided else value.layout}"
     return f"{layout} {contents_key(value)}"

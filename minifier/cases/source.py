@@ -341,8 +341,9 @@ def load(case: Case, filename: str) -> torch.nn.Module:
 
     namespace: dict[str, Any] = {}
     exec("\n".join(source.imports), namespace)
-    namespace |= {"torch": torch, **source.names, "stored": stored}
+    namespace |= {"torch": torch, **source.names, "stored": stored, "__name__": "graph"}
     run_text(source.text, filename, namespace)
+    del namespace["__name__"]  # Triton needs it for kernels; Dynamo would import such a module
     module: torch.nn.Module = namespace["Graph"]()
     for name, value in case.attributes().items():
         if not isinstance(value, torch.Tensor | fx.GraphModule):

@@ -21,6 +21,7 @@ from tcdebug.minifier.reduction.operators.cut_nodes import CutNodes
 from tcdebug.minifier.reduction.operators.regions import changes_state
 from tcdebug.minifier.reduction.operators.surgery import (
     MOST_BYTES,
+    UNWRITTEN,
     editable,
     name_of,
     remove_dead,
@@ -34,13 +35,6 @@ LEAST_CALLS = 4
 """Smaller graphs are truncated in as few runs."""
 COPIES = 4
 """The runs whose values are in memory at the same time: eager, compiled, float64."""
-UNWRITTEN = frozenset(
-    (
-        *("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty"),
-        *("new_empty_strided", "resize_", "resize_as_", "set_", "Tensor"),
-    )
-)
-"""Calls whose results, or parts of them, nobody may have written."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from tcdebug.minifier.cases.case import Case, attributes, tensor_key
+from tcdebug.minifier.cases.case import Case, attributes, value_key
 from tcdebug.minifier.cases.operators.triton_launches import is_launch
 from tcdebug.minifier.reduction.operators.surgery import writes
 from tcdebug.minifier.reduction.trial import observed_without_memory
@@ -55,13 +55,28 @@ class LaunchArguments:
 
 def launch_arguments(case: Case) -> LaunchArguments | None:
     """Return what the launches of a case get; None if it has none."""
-    launches = [node for node in case.graph.nodes if is_launch(node)]
+    launches = _launching(case.module, case.graph)
     if not launches:
         return None
-    origins = _Origins(case)
+    origins = _Origins(case, launches)
     return LaunchArguments(
         _layouts(case, launches), {n.name: origins.of_arguments(n) for n in launches}
     )
+
+
+def _launching(module: fx.GraphModule, graph: fx.Graph) -> list[fx.Node]:
+    """Return the nodes that launch a kernel, or that call a nested graph that does."""
+    nested = {
+        name
+        for name, value in attributes(module, graph).items()
+        if isinstance(value, fx.GraphModule) and _launching(value, value.graph)
+    }
+
+    def launches(node: fx.Node) -> bool:
+        called = [n for n in (node, *node.all_input_nodes) if n.op in ("get_attr", "call_module")]
+        return is_launch(node) or any(str(n.target) in nested for n in called)
+
+    return [node for node in graph.nodes if node.op.startswith("call") and launches(node)]
 
 
 def _arguments(node: fx.Node) -> list[Any]:
@@ -74,10 +89,10 @@ def _arguments(node: fx.Node) -> list[Any]:
 class _Origins:
     """Says what the values of nodes depend on."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, launches: Sequence[fx.Node]) -> None:
         self._given = {i.name: i for i in case.inputs}
         self._read = attributes(case.module, case.graph)
-        self._writing = [node for node in case.graph.nodes if writes(node)]
+        self._writing = [n for n in case.graph.nodes if writes(n) or n in launches]
         self._keys: dict[fx.Node, str] = {}
         self._needed: dict[fx.Node, frozenset[fx.Node]] = {}
         for node in case.graph.nodes:
@@ -102,12 +117,15 @@ class _Origins:
 
     def _key(self, node: fx.Node) -> str:
         if node.op == "placeholder":
-            return _value_key(self._given[str(node.target)].value)
-        if node.op in ("get_attr", "call_module"):
-            return _value_key(self._read[str(node.target)])
+            value = self._given[str(node.target)].value
+            return value_key(value) if isinstance(value, torch.Tensor) else repr(value)
+        if node.op == "get_attr":
+            return value_key(self._read[str(node.target)])
         if node.target in OF_LAYOUT and (of := self._input(node)) is not None:
             return f"{node.target} {node.args[1:]!r} {_layout_of(of)}"
         target = getattr(node.target, "__name__", str(node.target))
+        if node.op == "call_module":
+            target = value_key(self._read[str(node.target)])
         given = fx.node.map_arg((node.args, dict(node.kwargs)), lambda n: self._keys[n])
         return blake2b(f"{target} {given!r}".encode(), digest_size=8).hexdigest()
 
@@ -118,10 +136,6 @@ class _Origins:
             return None
         value = self._given[str(owner.target)].value
         return value if isinstance(value, torch.Tensor) else None
-
-
-def _value_key(value: Any) -> str:
-    return tensor_key(value) if isinstance(value, torch.Tensor) else repr(value)
 
 
 def _layouts(case: Case, launches: Sequence[fx.Node]) -> Layouts | None:

@@ -36,6 +36,14 @@ WRITING = {
 }  # fmt: skip
 """Functions of `operator` that write to their first argument."""
 
+UNWRITTEN = frozenset(
+    (
+        *("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty"),
+        *("new_empty_strided", "resize_", "resize_as_", "set_", "Tensor"),
+    )
+)
+"""Calls whose results, or parts of them, nobody may have written."""
+
 MOST_BYTES = 4 << 30
 """The limit on intermediate values that are kept to cut a graph, in bytes."""
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.utils.checkpoint
 import triton
 import triton.language as tl
 from torch import fx
@@ -25,6 +26,7 @@ from tcdebug.minifier.capture.handover import (
 from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import Case, from_captured
 from tcdebug.minifier.cases.operators.triton_kernels import UnwritableKernel, kernel_text
+from tcdebug.minifier.cases.operators.triton_launches import is_launch
 from tcdebug.minifier.cases.source import load, module_source, readable_names
 from tcdebug.minifier.reduction.operators.bypass_nodes import BypassNodes
 from tcdebug.minifier.reduction.operators.launch_arguments import launch_arguments
@@ -281,7 +283,35 @@ def test_only_contents_of_floating_point_numbers_may_change(
 def test_edits_of_a_graph_that_cannot_run_on_the_cpu_are_found_without_its_memory() -> None:
     case = captured(indexed)
     on_gpu = Case(case.module, tuple(replace(spec, device="cuda") for spec in case.inputs))
-    assert BypassNodes().edits(on_gpu) == ["wide", "others", "transposed", "out"]
+    assert BypassNodes().edits(on_gpu) == [
+        "wide", "others", "transposed", "out", "scaled",
+    ]  # fmt: skip
+
+
+def test_a_launch_goes_with_the_memory_that_it_writes() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        first = torch.empty_like(x)
+        scaled[(4,)](x.sin(), first, 256, 2.0, BLOCK=64)
+        second = torch.empty_like(x)
+        scaled[(4,)](first, second, 256, 2.0, BLOCK=64)
+        return second.cos()
+
+    case = captured(function)
+    on_gpu = Case(case.module, tuple(replace(spec, device="cuda") for spec in case.inputs))
+    bypass = BypassNodes()
+    launches = [node.name for node in case.calls if is_launch(node)]
+    assert set(launches) <= set(bypass.edits(on_gpu))
+    without = bypass.apply(on_gpu, launches)
+    assert without is not None
+    assert forward(without) == (
+        "    def forward(self, x):\n"
+        "        sin = x.sin()\n"
+        "        cos = sin.cos()\n"
+        "        return (cos,)\n"
+    )
+    one = bypass.apply(on_gpu, launches[1:])
+    assert one is not None
+    assert [node.name for node in one.calls] == ["first", "sin", "scaled", "cos"]
 
 
 def test_integers_of_an_input_may_not_change() -> None:
@@ -296,3 +326,25 @@ def test_integers_of_an_input_may_not_change() -> None:
     (spec,) = case.inputs
     changed = replace(spec, value=torch.arange(256).flip(0))
     assert not given.hold_for(case.with_inputs({spec.name: changed}))
+
+
+def test_what_a_nested_graph_passes_to_a_kernel_is_kept() -> None:
+    def body(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        scaled[(4,)](x, out, 256, 2.0, BLOCK=64)
+        return out
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        wide = x.exp()
+        rows = x.to(torch.int64)
+        found = torch.utils.checkpoint.checkpoint(body, wide + rows, use_reentrant=False)
+        return found.sin()
+
+    case = captured(function)
+    assert "        scaled[(4, 1, 1)](" in module_source(case.module).text
+    given = launch_arguments(case)
+    assert given is not None
+    assert list(given.origins) == ["tag_activation_checkpoint"]
+    assert given.hold_for(case)
+    (spec,) = case.inputs
+    assert not given.hold_for(case.with_inputs({spec.name: replace(spec, value=torch.ones(2))}))
