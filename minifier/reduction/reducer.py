@@ -26,6 +26,7 @@ from tcdebug.minifier.reduction.operators.drop_outputs import DropOutputs
 from tcdebug.minifier.reduction.operators.drop_regions import DropRegions
 from tcdebug.minifier.reduction.operators.inline_subgraphs import InlineSubgraphs
 from tcdebug.minifier.reduction.operators.launch_arguments import launch_arguments
+from tcdebug.minifier.reduction.operators.surgery import NodeValues, node_values
 from tcdebug.minifier.reduction.operators.transforms import is_balanced, is_well_formed
 from tcdebug.minifier.reduction.operators.truncate import Truncate
 from tcdebug.minifier.search import reducing
@@ -79,8 +80,13 @@ LEAKING = replace(GRAPHS, is_valid=lambda case: is_balanced(case.graph))
 class Reducer(ReductionLoop[Case]):
     """The search for a smaller case that is still interesting."""
 
-    def __init__(self, case: Case, log: EventLog) -> None:
+    def __init__(self, case: Case, log: EventLog, values_of: NodeValues = node_values) -> None:
         reductions = GRAPHS if is_well_formed(case.graph) else LEAKING
+        coarse = (
+            replace(r, values_of=values_of) if isinstance(r, CutNodes) else r
+            for r in reductions.coarse
+        )
+        reductions = replace(reductions, coarse=tuple(coarse))
         super().__init__(case, _keeping_launches(case, reductions), log)
 
 

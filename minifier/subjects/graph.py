@@ -43,6 +43,7 @@ from tcdebug.minifier.repros.candidate import Candidates
 from tcdebug.minifier.repros.repro_judging import SpeedLimits
 from tcdebug.minifier.repros.short import write_short
 from tcdebug.minifier.repros.verify import SECONDS
+from tcdebug.minifier.subjects.device_values import DeviceValues
 from tcdebug.minifier.subjects.judges import Judge, judge_of, keeper_of
 from tcdebug.minifier.subjects.subject import ReproFacts, WrittenRepro
 from tcdebug.minifier.targets import Target
@@ -72,8 +73,8 @@ FORK_REFUSED = "fork-based multiprocessing"
 """The text of autograd's error in a child that was forked after device threads were started."""
 
 
-class NotWritten(Exception):
-    """A repro could not be written; the message says why."""
+class NotOnDevices(Exception):
+    """Something could not be done with a graph on its devices; the message says why."""
 
 
 def graph_oracle(
@@ -215,32 +216,31 @@ class GraphSubject:
 
     def write(self, candidate: Case, toggles: Toggles, outcome: Outcome, path: Path) -> None:
         """Write a candidate as a repro script."""
-        self._on_its_devices(
-            candidate, lambda case: self._candidates.write(case, toggles, outcome, path)
-        )
+        write = self._candidates.write
+        self._on_its_devices(candidate, lambda c: write(c, toggles, outcome, path).encode())
 
-    def _on_its_devices(self, candidate: Case, write: Callable[[Case], str]) -> str:
-        """Call `write` where the candidate's tensors can be on their devices; return its result.
+    def _on_its_devices(self, candidate: Case, work: Callable[[Case], bytes]) -> bytes:
+        """Do work where the candidate's tensors can be on their devices; return its result.
 
-        Raises NotWritten.
+        Raises NotOnDevices.
         """
         if not devices(candidate):
-            return write(candidate)
+            return work(candidate)
 
-        def work(notify: Callable[[str], None]) -> bytes:
+        def work_there(notify: Callable[[str], None]) -> bytes:
             case = self._in_place(candidate)
             if isinstance(case, Outcome):
-                raise NotWritten(case.message)
-            return write(case).encode()
+                raise NotOnDevices(case.message)
+            return work(case)
 
-        answer = finished(self._forked(work, Limits())).answer
+        answer = finished(self._forked(work_there, Limits())).answer
         if answer is None:
-            raise NotWritten("the process that writes the repro failed; see candidates.log")
-        return answer.decode()
+            raise NotOnDevices("the process that may use the devices failed; see candidates.log")
+        return answer
 
     def reducer(self, candidate: Case, log: EventLog) -> Reducer:
         """Return a reducer for the graph."""
-        return Reducer(candidate, log)
+        return Reducer(candidate, log, DeviceValues(self._on_its_devices))
 
     def returned_values(self, candidate: Case, failure: Outcome) -> ReturnedValues | None:
         """Return the graph that returns all its values, if a wrong value of forward was compared.
@@ -290,11 +290,11 @@ class GraphSubject:
         """Write one form of the repro and the nearest passing graph. Return the inputs' origin."""
         content = self._content(facts, setup, variables)
         write = partial(repro.write, repro=content, path=path)
-        inputs = self._on_its_devices(facts.candidate, write)
+        inputs = self._on_its_devices(facts.candidate, lambda case: write(case).encode()).decode()
         if facts.passing is not None:
             passing = path.with_name(f"{path.stem}_passes.py")
             write = partial(repro.write_passing, repro=content, path=passing)
-            self._on_its_devices(facts.passing, write)
+            self._on_its_devices(facts.passing, lambda case: write(case).encode())
         return inputs
 
     def _of_script(self, unit: str) -> bool:

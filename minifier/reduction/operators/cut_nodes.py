@@ -9,7 +9,7 @@ from torch import fx
 
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.reduction.operators.regions import in_regions
-from tcdebug.minifier.reduction.operators.surgery import replace_by_inputs
+from tcdebug.minifier.reduction.operators.surgery import NodeValues, node_values, replace_by_inputs
 from tcdebug.minifier.reduction.operators.transforms import is_part
 
 
@@ -19,6 +19,7 @@ class CutNodes:
 
     name: str = "cut_nodes"
     ordered: bool = False
+    values_of: NodeValues = node_values
 
     def edits(self, case: Case) -> list[str]:
         """Return the nodes, those farthest from the last one first.
@@ -35,7 +36,7 @@ class CutNodes:
 
     def apply(self, case: Case, edits: Sequence[str]) -> Case | None:
         """Return the graph with these nodes as inputs. Values that are then unread are returned."""
-        return replace_by_inputs(case, edits)
+        return replace_by_inputs(case, edits, self.values_of)
 
 
 def distances(start: fx.Node) -> dict[fx.Node, int]:

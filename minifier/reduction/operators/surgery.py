@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -47,6 +47,8 @@ UNWRITTEN = frozenset(
 MOST_BYTES = 4 << 30
 """The limit on intermediate values that are kept to cut a graph, in bytes."""
 
+NodeValues = Callable[[Case, Collection[str]], Mapping[str, Any]]
+"""Returns the results of calls in eager, by the names of their nodes."""
 GIVEN = (torch.Tensor, int, float, bool, type(None))
 """The types of values that can replace a node."""
 NO_VALUE = object()
@@ -165,12 +167,15 @@ def set_outputs(graph: fx.Graph, outputs: Sequence[fx.Node]) -> None:
     graph.output_node().args = (tuple(outputs),)
 
 
-def node_values(case: Case, wanted: Collection[str] | None = None) -> dict[str, Any]:
+def node_values(
+    case: Case, wanted: Collection[str] | None = None, most_bytes: int = MOST_BYTES
+) -> dict[str, Any]:
     """Return copies of the eager results of calls: the wanted ones, or all.
 
-    Values inside a transform are left out because they mean nothing outside it. Raises TooLarge.
+    What a kernel of the program writes to is returned as after the launch. Values inside a
+    transform are left out because they mean nothing outside it. Raises TooLarge.
     """
-    recorder = _ValueRecorder(case.module, wanted)
+    recorder = _ValueRecorder(case.module, wanted, most_bytes)
     torch.manual_seed(SEED)
     with restored(), gradients_of_its_own(case.graph), evaluated(case):
         recorder.run(*clone_values(case.values()))
@@ -178,22 +183,31 @@ def node_values(case: Case, wanted: Collection[str] | None = None) -> dict[str, 
 
 
 class _ValueRecorder(fx.Interpreter):
-    def __init__(self, module: fx.GraphModule, wanted: Collection[str] | None) -> None:
+    def __init__(
+        self, module: fx.GraphModule, wanted: Collection[str] | None, most_bytes: int
+    ) -> None:
         super().__init__(module)
         self.values: dict[str, Any] = {}
         self._wanted = wanted
-        self._bytes = 0
+        self._bytes, self._most_bytes = 0, most_bytes
 
     def run_node(self, n: fx.Node) -> Any:
         result = super().run_node(n)
-        asked = n.op.startswith("call") and (self._wanted is None or n.name in self._wanted)
-        if asked and not any(map(is_batched, tensors_of(result))):
-            self._bytes += sum(t.numel() * t.element_size() for t in tensors_of(result))
-            if self._bytes > MOST_BYTES:
-                raise TooLarge
-            with temporarily_clear_interpreter_stack():  # else copies belong to the transform
-                self.values[n.name] = fx.node.map_aggregate(result, lambda v: clone_values([v])[0])
+        if n.op.startswith("call") and (self._wanted is None or n.name in self._wanted):
+            self._record(n, result)
+        if is_launch(n):
+            for written in [a for a in n.all_input_nodes if a.name in self.values]:
+                self._record(written, self.env[written])
         return result
+
+    def _record(self, node: fx.Node, result: Any) -> None:
+        if any(map(is_batched, tensors_of(result))):
+            return
+        self._bytes += sum(t.numel() * t.element_size() for t in tensors_of(result))
+        if self._bytes > self._most_bytes:
+            raise TooLarge
+        with temporarily_clear_interpreter_stack():  # else copies belong to the transform
+            self.values[node.name] = fx.node.map_aggregate(result, lambda v: clone_values([v])[0])
 
 
 def is_batched(value: torch.Tensor) -> bool:
@@ -201,7 +215,9 @@ def is_batched(value: torch.Tensor) -> bool:
     return bool(torch._C._functorch.is_functorch_wrapped_tensor(value))
 
 
-def replace_by_inputs(case: Case, chosen: Sequence[str]) -> Case | None:
+def replace_by_inputs(
+    case: Case, chosen: Sequence[str], values_of: NodeValues = node_values
+) -> Case | None:
     """Replace nodes by their eager values: tensors become inputs, numbers become literals.
 
     All other nodes stay, and those that become unread are returned. Returns None if a value has
@@ -210,7 +226,7 @@ def replace_by_inputs(case: Case, chosen: Sequence[str]) -> Case | None:
     gone = set(chosen)
     border = {n.name for n in case.calls if n.name in gone and {u.name for u in n.users} - gone}
     try:
-        values = node_values(case, border)
+        values = values_of(case, border)
     except TooLarge:
         return None
     graph, named = editable(case)
