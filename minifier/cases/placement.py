@@ -179,5 +179,9 @@ def _to_host(value: Any) -> Any:
 
 
 def evaluated(case: Case) -> AbstractContextManager[object]:
-    """Return a context in which the graph of a case can run on its CPU tensors."""
-    return OnHost() if devices(case) else contextlib.nullcontext()
+    """Return a context in which the graph of a case can run on its tensors.
+
+    They are CPU tensors, unless this process uses the devices.
+    """
+    hosted_here = devices(case) and not torch.cuda.is_initialized()  # type: ignore[no-untyped-call] # not annotated
+    return OnHost() if hosted_here else contextlib.nullcontext()

@@ -73,8 +73,10 @@ class ReductionLoop(Generic[ReducibleType]):
         self._failed: set[tuple[str, str]] = set()
         """The edits that failed, by reduction and description."""
         self._skipped = False
-        self._left_out: set[str] = set()
-        """The names of the reductions that raised. The log has the first exception of each."""
+        self._left_out: dict[str, str] = {}
+        """The first exception of each reduction that raised, by its name; of rehearsals too."""
+        self._told: set[str] = set()
+        """The reductions of which the log says so."""
         self._edits: dict[tuple[CandidateReduction[ReducibleType], str], list[str]] = {}
         self._described: dict[
             tuple[CandidateReduction[ReducibleType], str], list[tuple[str, str]]
@@ -105,14 +107,15 @@ class ReductionLoop(Generic[ReducibleType]):
     def rehearsal(self) -> Self:
         """Return a reducer in the same state that logs nothing.
 
-        The two share their caches of edits and candidates, but not their answers.
+        The two share their caches of edits and candidates, and what raised in making these, but
+        not their answers.
         """
         other = copy(self)
         other._log = EventLog(None)
         other._answers = dict(self._answers)
         other._left = list(self._left)
         other._failed = set(self._failed)
-        other._left_out = set(self._left_out)
+        other._told = set(self._told)
         other.accepted = list(self.accepted)
         return other
 
@@ -142,6 +145,12 @@ class ReductionLoop(Generic[ReducibleType]):
         self, reduction: CandidateReduction[ReducibleType], interesting: Interesting[ReducibleType]
     ) -> None:
         """Apply as many edits of one reduction as possible while the failure persists."""
+        self._reduce(reduction, interesting)
+        self._tell_what_is_left_out()
+
+    def _reduce(
+        self, reduction: CandidateReduction[ReducibleType], interesting: Interesting[ReducibleType]
+    ) -> None:
         case, start = self.best, self._best
 
         def keep(edits: Sequence[str]) -> bool:
@@ -272,12 +281,15 @@ class ReductionLoop(Generic[ReducibleType]):
             return None
 
     def _leave_out(self, reduction: CandidateReduction[ReducibleType], error: Exception) -> None:
-        """Log that an exception in a reduction left its edits untried, once for each reduction."""
-        if reduction.name in self._left_out:
-            return
-        self._left_out.add(reduction.name)
-        reason = f"{type(error).__name__}: {error}"
-        self._log.emit(Fallback(f"edits of {reduction.name} are left out", reason[:2000]))
+        """Remember that an exception in a reduction left its edits untried."""
+        self._left_out.setdefault(reduction.name, f"{type(error).__name__}: {error}"[:2000])
+
+    def _tell_what_is_left_out(self) -> None:
+        """Log the first exception of each reduction, once."""
+        for name, reason in list(self._left_out.items()):
+            if name not in self._told:
+                self._told.add(name)
+                self._log.emit(Fallback(f"edits of {name} are left out", reason))
 
 
 @lru_cache(maxsize=1024)

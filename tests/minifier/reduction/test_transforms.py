@@ -133,12 +133,15 @@ class Broken:
         raise KeyError("a fault")
 
 
-def test_a_fault_of_a_reduction_ends_only_that_reduction(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rehearsed", [False, True])
+def test_a_fault_of_a_reduction_ends_only_that_reduction(rehearsed: bool, tmp_path: Path) -> None:
     case = captured(lambda x: x.sin(), torch.ones(2))
     log = EventLog(tmp_path, own=True)
-    reducer = Reducer(case, log)
+    reducer, broken = Reducer(case, log), Broken()
+    if rehearsed:
+        reducer.rehearsal().reduce(broken, lambda candidate, purpose: True)
     for _ in range(2):
-        reducer.reduce(Broken(), lambda candidate, purpose: True)
+        reducer.reduce(broken, lambda candidate, purpose: True)
     assert reducer.best is case
     (line,) = [
         text for file in tmp_path.glob("events*.jsonl")
