@@ -14,12 +14,14 @@ import os
 import sys
 import threading
 import traceback
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 import torch
+from torch.utils._device import DeviceContext
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.run_events import WorkerStart
@@ -138,13 +140,11 @@ class DeviceSession(Session):
         if torch.cuda.device_count() == 0:
             return
         self.serving = True
-        default = _default_device()
-        if default:
-            torch.set_default_device(None)  # tensors of this process are on the CPU
+        defaults = DefaultDevices.left()
         if reason := _unfit_to_serve():
             self.serving, self.told = False, True
             self.log.emit(Fallback(NOT_FORKED, reason))
-            self._continue(default)
+            self._continue(defaults)
             return
         ours, theirs = channel()
         bind = bound_to_this_process()
@@ -160,17 +160,16 @@ class DeviceSession(Session):
         os.setsid()
         bind()
         ours.close()
-        self._continue(default)
+        self._continue(defaults)
         self.threads.restore()
         self.log = EventLog(self.folder)
         self.parent = Parent(theirs)
         self.parent.request()
 
-    def _continue(self, default: torch.device | None) -> None:
-        """Let the script initialise CUDA in this process, with the default device that it set."""
+    def _continue(self, defaults: DefaultDevices) -> None:
+        """Let the script initialise CUDA in this process, with the default devices that it set."""
         self.sleeping.wake()
-        if default:
-            torch.set_default_device(default)
+        defaults.restore()
 
     def _serve(self, script: Child) -> NoReturn:
         """Judge the graphs that the script's process hands over, until that process ends."""
@@ -258,15 +257,51 @@ class DeviceSession(Session):
         return alone
 
 
-def _default_device() -> torch.device | None:
-    """Return the device that the script set with `torch.set_default_device`, if it is in force.
+@dataclass(frozen=True)
+class DefaultDevices:
+    """The default devices of a script, which are not in force until they are restored."""
 
-    It is not inside of a call with which it creates a tensor. `torch.get_default_device` would
-    initialise CUDA to tell the number of the current device.
+    default: torch.device | None
+    """The one that the script set with `torch.set_default_device`, if it was in force."""
+    modes: Sequence[Any]
+    """The modes that were in force, the innermost last: blocks like `with torch.device("cuda")`.
+
+    The mode of the default device is None.
     """
-    context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
-    modes = torch.overrides._get_current_function_mode_stack()  # type: ignore[no-untyped-call] # not annotated
-    return context.device if context is not None and context in modes else None
+
+    @classmethod
+    def left(cls) -> DefaultDevices:
+        """Leave all default devices, so that tensors of this process are on the CPU.
+
+        Inside a call with which the script creates a tensor, none is in force. The default device
+        is read without `torch.get_default_device`, which would initialise CUDA to number it.
+        """
+        context, modes = _default_context(), _replaced_modes([])
+        _replaced_modes([m for m in modes if m is context or not isinstance(m, DeviceContext)])
+        default = context.device if context is not None and context in modes else None
+        if default:
+            torch.set_default_device(None)
+        return cls(default, [None if m is context else m for m in modes])
+
+    def restore(self) -> None:
+        """Put them in force again."""
+        if self.default:
+            torch.set_default_device(self.default)
+        _replaced_modes([_default_context() if m is None else m for m in self.modes])
+
+
+def _default_context() -> DeviceContext | None:
+    context: DeviceContext | None = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+    return context
+
+
+def _replaced_modes(modes: Sequence[Any]) -> list[Any]:
+    """Replace the modes that are in force, the innermost last; return what they were."""
+    count = torch._C._len_torch_function_stack()
+    before = [torch.overrides._pop_mode() for _ in range(count)]  # type: ignore[no-untyped-call] # not annotated
+    for mode in modes:
+        torch.overrides._push_mode(mode)  # type: ignore[no-untyped-call] # not annotated
+    return before[::-1]
 
 
 def _unfit_to_serve() -> str:
@@ -280,7 +315,7 @@ def _unfit_to_serve() -> str:
     try:
         torch.empty(0)
     except (RuntimeError, AssertionError):
-        return "a block of the script has a default device"
+        return "a mode of the script puts tensors on a device"
     if driver_is_initialised():
         return "CUDA's driver was initialised before, such as by a tensor in pinned memory"
     return ""

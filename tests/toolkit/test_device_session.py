@@ -57,12 +57,44 @@ def test_a_default_device_is_in_force_in_the_script_and_not_where_candidates_are
     assert FORKED_BEFORE_CUDA in report["notes"]
 
 
-def test_a_block_with_a_default_device_is_not_stopped(tcdebug: Command, script: Script) -> None:
-    block = "with torch.device('cuda'):\n    try:\n        torch.cuda.init()"
-    text = INITIALISE.replace("try:\n    torch.cuda.init()", block).replace(
-        "except (AssertionError, RuntimeError):\n    pass",
-        "    except (AssertionError, RuntimeError):\n        pass",
-    )
+def test_a_block_with_a_default_device_is_left_where_candidates_are_forked(
+    tcdebug: Command, script: Script
+) -> None:
+    text = """
+torch.cuda.device_count = lambda: 1
+torch.cuda.is_available = lambda: False
+with torch.device("cpu"), torch.device("meta"):
+    try:
+        torch.cuda.init()
+    except (AssertionError, RuntimeError):
+        pass
+    assert torch.empty(0).device.type == "meta"
+assert torch.empty(0).device.type == "cpu"
+"""
+    done = tcdebug("bisect", "--json", script(WRONG_SIN + text + RUN))
+    report = done.json
+    assert report["status"] == "confirmed", done.stderr
+    assert report["nodes_after"] == 1
+    assert FORKED_BEFORE_CUDA in report["notes"]
+
+
+def test_a_mode_that_puts_tensors_on_a_device_is_not_stopped(
+    tcdebug: Command, script: Script
+) -> None:
+    text = """
+from torch.overrides import TorchFunctionMode
+class OnDevice(TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        more = {"device": "cuda"} if function is torch.empty else {}
+        return function(*args, **{**(kwargs or {}), **more})
+torch.cuda.device_count = lambda: 1
+torch.cuda.is_available = lambda: False
+with OnDevice():
+    try:
+        torch.cuda.init()
+    except (AssertionError, RuntimeError):
+        pass
+"""
     done = tcdebug("bisect", "--json", script(text + RUN))
     assert done.json["status"] == "no_failure", done.stderr
-    assert any("a block of the script has a default device" in n for n in done.json["notes"])
+    assert any("a mode of the script puts tensors on a device" in n for n in done.json["notes"])
