@@ -100,7 +100,7 @@ with torch.no_grad():
     ("script", "signature", "unit", "nodes"),
     [
         (WRONG + ADDITION, "forward | wrong value", TANH, 1),
-        (BROKEN_CALL + ADDITION, "forward | RuntimeError | ", "layer.backend", 2),
+        (BROKEN_CALL + ADDITION, "compile | RuntimeError | ", "layer.backend", 2),
         (WRONG + AUTOTUNED, "forward | wrong value", TANH, 1),
     ],
     ids=["not needed", "needed", "autotuned and dynamic"],
