@@ -51,7 +51,12 @@ from tcdebug.minifier.cases.layer_names import (
 from tcdebug.minifier.cases.settings import set_back
 from tcdebug.minifier.processes.callers import called_by_user
 from tcdebug.minifier.targets.backends import EAGER
-from tcdebug.minifier.targets.interception import OPTIMIZE, compile_patched, settings_ignored
+from tcdebug.minifier.targets.interception import (
+    OPTIMIZE,
+    checkpoints_draw_again,
+    compile_patched,
+    settings_ignored,
+)
 from tcdebug.minifier.targets.ladder import rung
 from tcdebug.minifier.targets.program_passes import program_passes
 
@@ -86,6 +91,8 @@ def layers_off(toggles: Toggles, log: EventLog) -> Iterator[None]:
         elif stand_ins:
             stack.enter_context(compile_patched(lambda backend: stand_ins[0], log))
             stack.enter_context(aot_stopped_at(stand_ins[0], log))
+        if _rounded_otherwise(toggles) or EAGER in stand_ins:
+            stack.enter_context(checkpoints_draw_again(log))
         caches = _Caches([name for name in CACHES if toggles.rules_out(name)], log)
         if caches.names:
             stack.enter_context(caches.off())

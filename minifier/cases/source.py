@@ -226,9 +226,21 @@ def _writable(module: fx.GraphModule) -> fx.Graph:
     graph, _ = copy_graph(module.graph)
     for node in graph.nodes:
         node.type = None
+    _checkpoints_restored(graph)
+    return graph
+
+
+def _checkpoints_restored(graph: fx.Graph) -> bool:
+    """Replace checkpoint operators by calls that draw the same numbers in backward again.
+
+    The operator leaves that to the compiler. Return whether the graph has any.
+    """
+    found = False
+    for node in graph.nodes:
         if node.target is torch.ops.higher_order.tag_activation_checkpoint:
             node.target = torch.utils.checkpoint.checkpoint
-    return graph
+            found = True
+    return found
 
 
 def _regions_restored(graph: fx.Graph) -> set[str]:
@@ -249,9 +261,12 @@ def _regions_restored(graph: fx.Graph) -> set[str]:
 
 
 def for_eager(module: fx.GraphModule) -> fx.GraphModule:
-    """Return a captured graph that eager can run and differentiate: its regions are plain calls."""
+    """Return a captured graph that eager can run and differentiate.
+
+    Its regions are plain calls, and its checkpoints are those of eager.
+    """
     graph, _ = copy_graph(module.graph)
-    restored = bool(_regions_restored(graph))
+    restored = any([_regions_restored(graph), _checkpoints_restored(graph)])
     inner = {k: v for k, v in attributes(module, graph).items() if isinstance(v, fx.GraphModule)}
     runnable = {k: for_eager(v) for k, v in inner.items()}
     if not restored and all(runnable[k] is inner[k] for k in inner):

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
+import torch
+
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.patching import Patch, install, owner_of, patched
 from tcdebug.minifier.processes.callers import called_by_user
@@ -29,7 +31,13 @@ COMPILE = Patch(
     "torch", "compile", "settings that torch.compile refuses make a script fail in eager too"
 )
 
-PATCHES = (OPTIMIZE, BACKWARD, GRAD, COMPILE_FX, COMPILE)
+CHECKPOINT = Patch(
+    "torch.utils.checkpoint",
+    "checkpoint",
+    "with the backend eager, a checkpoint draws other random numbers in backward than in forward",
+)
+
+PATCHES = (OPTIMIZE, BACKWARD, GRAD, COMPILE_FX, COMPILE, CHECKPOINT)
 
 SETTINGS = ("mode", "options", "backend")
 """Arguments of torch.compile that mean nothing to a backend that replaces the program's."""
@@ -78,6 +86,25 @@ def settings_ignored(log: EventLog) -> AbstractContextManager[None]:
         return compile_leniently
 
     return patched(COMPILE, make, log)
+
+
+def checkpoints_draw_again(log: EventLog) -> AbstractContextManager[None]:
+    """Make checkpoints in graphs that nothing compiles draw the same numbers in backward again.
+
+    Their operator leaves that to the compiler, and the backend `eager` does not do it.
+    """
+    operator = type(torch.ops.higher_order.tag_activation_checkpoint).__module__
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def checkpoint(*args: Any, **kwargs: Any) -> Any:
+            if sys._getframe(1).f_globals.get("__name__") == operator:
+                kwargs["preserve_rng_state"] = True
+            return original(*args, **kwargs)
+
+        return checkpoint
+
+    return patched(CHECKPOINT, make, log)
 
 
 def before_call(owner: str, function: str, do: Callable[[], None]) -> Callable[[], None]:

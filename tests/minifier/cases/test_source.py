@@ -16,7 +16,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.utils.checkpoint import checkpoint
 
 from tcdebug.minifier.cases.case import Case, CaseInput, clone_values, flatten
-from tcdebug.minifier.cases.source import Source, load, module_source, readable_names
+from tcdebug.minifier.cases.source import Source, for_eager, load, module_source, readable_names
 from tcdebug.minifier.judging.replay import run
 
 
@@ -476,3 +476,11 @@ def test_a_gradient_after_an_assignment_to_data_is_that_of_backward() -> None:
     compiled = torch.compile(load(case, "data.py"), backend="aot_eager", fullgraph=True)
     (eager,), (found,) = run(load(case, "plain.py"), case).gradients, run(compiled, case).gradients
     assert found is not None and eager.tolist() == found.tolist()
+
+
+def test_a_captured_checkpoint_draws_the_same_numbers_in_backward_in_eager() -> None:
+    x = torch.ones(64, requires_grad=True)
+    case = captured(lambda x: checkpoint(torch.dropout, x * x, 0.5, True, use_reentrant=False), x)
+    (y,) = flatten(for_eager(case.module)(*case.values()))
+    (gradient,) = torch.autograd.grad(y.sum(), [v for v in case.values() if v.requires_grad])
+    assert torch.equal(gradient, 2 * y)
