@@ -77,7 +77,8 @@ IN_FRESH_PROCESSES = Fallback(
 )
 NO_LAYER_IN_FORKS = Fallback(
     SEARCHED_AGAIN,
-    "the runs in forks of a process that has imported torch left the layer undecided",
+    "the runs in forks of a process that has imported torch left the layer undecided, and fresh "
+    "processes ended otherwise",
 )
 
 
@@ -112,14 +113,23 @@ class ScriptFailure:
         return IN_FRESH_PROCESSES if self.finding.settled else NO_LAYER_IN_FORKS
 
     def holds_in_fresh_processes(self) -> bool:
-        """Return whether a layer was found that no fresh process contradicts.
+        """Return whether no fresh process contradicts the runs that led to the layer, or to none.
 
         Layers other than the script are confirmed later, by running their repro in fresh processes.
+        If the layer is undecided, runs that failed in a different way are the reason.
         """
+        if not self.finding.settled:
+            different = [
+                off for off, outcome in self.finding.runs.items() if off and self._differs(outcome)
+            ]
+            return all(self._differs(o) for o in self.runs.ask_each_fresh(different))
         if self.finding.layer != SCRIPT:
-            return self.finding.settled
+            return True
         eager = self.finding.runs[(DYNAMO,)]
         return eager.same_bug(self.runs.ask_fresh((DYNAMO,)))
+
+    def _differs(self, outcome: Outcome) -> bool:
+        return outcome.failed and not self.failure.same_bug(outcome)
 
     def within_backend(self) -> ScriptFailure:
         """Return this failure with its layer narrowed down within the backend."""
@@ -253,7 +263,9 @@ class ScriptFailure:
             flaky = self._failing_in_eager(EAGER_RERUNS_IN_DOUBT, EAGER_RERUNS)
         if not late and flaky is not None:
             return flaky.report()
-        if self.runs.sessions is not None and not (late or confirmed or self.rounding):
+        undecided = failing.reproduced and not self.finding.settled  # in fresh processes too
+        certain = late or confirmed or self.rounding or undecided
+        if self.runs.sessions is not None and not certain:
             return None
         if not self.search.stuck:
             notes.append(NONE_ALONE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -111,6 +111,19 @@ class ScriptRuns:
             return self.ask((off,))[off]
         finally:
             self.sessions = sessions
+
+    def ask_each_fresh(self, questions: Sequence[Off]) -> Iterator[Outcome]:
+        """Yield how the script ends for each question in fresh processes, two at a time.
+
+        Raises BudgetUsed.
+        """
+        for pair in zip_longest(questions[::2], questions[1::2]):
+            sessions, self.sessions = self.sessions, None
+            try:
+                outcomes = self._run_in_parallel(tuple(off for off in pair if off is not None))
+            finally:
+                self.sessions = sessions
+            yield from outcomes.values()
 
     def as_it_is(self) -> Outcome:
         """Return how the script ends in one process and in a second one with the same caches.

@@ -471,3 +471,16 @@ def test_only_a_contradiction_is_reported_as_one(tmp_path: Path, settled: bool, 
     runs = ScriptRuns(job, EventLog(None), 60.0, 0.0)
     failed = ScriptFailure(job, FAILS, finding, runs, search)
     assert failed.why_in_fresh_processes.reason.startswith(said)
+
+
+@pytest.mark.parametrize(("statement", "holds"), [("raise KeyError(1)", True), ("pass", False)])
+def test_an_undecided_layer_is_searched_again_only_if_fresh_processes_end_otherwise(
+    tmp_path: Path, statement: str, holds: bool
+) -> None:
+    (tmp_path / "s.py").write_text(statement)
+    job = Job("search", str(tmp_path / "s.py"), [], str(tmp_path))
+    runs = ScriptRuns(job, EventLog(None), 60.0, time.monotonic() + 60.0)
+    known = {(): FAILS, EAGER: PASSES, ("layer.autograd",): OTHER}
+    finding, search = ScriptLayer("", known, settled=False), LayerSearch(lambda asked: {}, FAILS)
+    failed = ScriptFailure(job, FAILS, finding, runs, search)
+    assert failed.holds_in_fresh_processes() is holds
