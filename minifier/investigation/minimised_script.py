@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -11,10 +14,13 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.search_events import ReproWrite
 from tcdebug.minifier.cases.layer_names import DYNAMO, PROGRAM_PASSES, WRAPPER
 from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.cases.script_text import ScriptText
 from tcdebug.minifier.investigation.report import Report, ReportedFault, ReportedScript
+from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.repros.script_repro import write_repro
 from tcdebug.minifier.repros.verify import PASSES, UNRESOLVED, Verified, verify
+from tcdebug.minifier.search.algorithms import first_bad
 
 MINIMISE = "minimise"
 """The mode of the session that minimises a script."""
@@ -23,6 +29,10 @@ TASK, RESULT = "minimising.json", "minimised.json"
 KINDS = (Kind.EXCEPTION, Kind.CRASH, Kind.HANG)
 """The kinds of failures whose scripts are minimised."""
 NOT_MINIMISED = "the script was not minimised"
+LAST_RUNS = 2
+"""A version runs as often, in two processes at a time, before it is reported."""
+SLOWER = 1.5
+"""A run may take so many times as long as the run of the script's repro."""
 
 
 class MinimisingTask(msgspec.Struct, frozen=True):
@@ -47,11 +57,20 @@ class MinimisingTask(msgspec.Struct, frozen=True):
         return [DYNAMO, PROGRAM_PASSES] if self.layer == PROGRAM_PASSES else [DYNAMO]
 
 
+class SmallVersion(msgspec.Struct, frozen=True):
+    """A smaller version of a script, and how it is started."""
+
+    text: str
+    args: tuple[str, ...] = ()
+    alone: bool = False
+    """Whether it runs in an empty folder."""
+
+
 class MinimisedScript(msgspec.Struct, frozen=True):
     """The smallest version of a script. If there is none, `text` is empty and `reason` says why."""
 
     text: str
-    args: list[str]
+    args: tuple[str, ...] = ()
     alone: bool = False
     """Whether it runs in an empty folder."""
     processes: int = 1
@@ -66,6 +85,8 @@ class MinimisedScript(msgspec.Struct, frozen=True):
     reason: str = ""
     ended: bool = True
     """True if nothing more could be removed, False if the time ran out first."""
+    earlier: tuple[SmallVersion, ...] = ()
+    """The larger versions on the way to it, the largest first."""
 
 
 def minimising_task(report: Report, seconds: float, run_seconds: float) -> MinimisingTask | None:
@@ -121,40 +142,111 @@ def with_minimised_script(
     task: MinimisingTask,
     result: MinimisedScript,
     log: EventLog,
-    seconds: float,
+    seconds_left: Callable[[], float],
 ) -> Report:
-    """Return the report with the minimised script if that fails and passes like the script.
+    """Return the report with the smallest version of the script that fails and passes like it.
 
-    In fresh processes, it must fail as it is, and pass in eager and with the culprit off. Each of
-    these runs may take `seconds`.
+    In fresh processes, it must fail as it is, and pass in eager and with the culprit off.
     """
     if not result.text:
         note = f"{NOT_MINIMISED}: {result.reason}"
         return msgspec.structs.replace(report, notes=[*report.notes, note])
     (fault,) = report.faults
-    path = Path(fault.repro or "")
-    before, short = path.read_text(), path.with_name("short.py")
-    short.write_text(f"{result.text.strip()}\n")
-    outcome = Outcome(
-        Kind(fault.failure.kind), "script", fault.failure.signature,
-        result.message or fault.failure.message, seconds=task.run_seconds,
-    )  # fmt: skip
-    small = msgspec.structs.replace(job, script=str(short), args=result.args)
-    folder, working = Path(job.script).resolve().parent, None
-    if result.alone:
-        folder = working = short.resolve().parent
-    write_repro(small, outcome, task.off, path, result.processes, folder, working)
-    log.emit(ReproWrite(str(path), result.lines_after, "script"))
-    direct = result.alone and not result.args and result.processes == 1
-    failing, problem = _problem(path, task, short if direct else None, seconds)
-    log.emit(failing.event(path))
-    if problem:
-        path.write_text(before)
-        short.unlink()
+    checking = _Checking(job, fault, task, result, log, seconds_left)
+    before = checking.path.read_text()
+    kept = checking.kept()
+    problem = next(iter(checking.problems), "")
+    if kept is None:
+        checking.path.write_text(before)
+        checking.short.unlink()
         note = f"{NOT_MINIMISED}: in a fresh process, its small version {problem}"
         return msgspec.structs.replace(report, notes=[*report.notes, note])
-    path.with_suffix(".log").write_text(failing.output)
-    return _documented(report, fault, short, result)
+    checking.write(kept)
+    checking.path.with_suffix(".log").write_text(checking.ran[kept].output)
+    if problem:
+        note = f"a version with {result.lines_after} lines is not kept: in a fresh process, it"
+        report = msgspec.structs.replace(report, notes=[*report.notes, f"{note} {problem}"])
+        size = ScriptText(kept.text).size
+        result = msgspec.structs.replace(
+            result, text=kept.text, args=kept.args, alone=kept.alone, lines_after=size
+        )
+    return _documented(report, fault, checking.short, result)
+
+
+@dataclass
+class _Checking:
+    """The last checks of the versions of a script, in fresh processes."""
+
+    job: Job
+    fault: ReportedFault
+    task: MinimisingTask
+    result: MinimisedScript
+    log: EventLog
+    seconds_left: Callable[[], float]
+    problems: list[str] = field(default_factory=list)
+    """What is wrong with the versions that were checked and do not pass."""
+    ran: dict[SmallVersion, Verified] = field(default_factory=dict)
+    """The failing run of each version that was checked."""
+
+    @property
+    def path(self) -> Path:
+        """The repro, which runs the version that was written last."""
+        return Path(self.fault.repro or "")
+
+    @property
+    def short(self) -> Path:
+        """The version itself."""
+        return self.path.with_name("short.py")
+
+    def kept(self) -> SmallVersion | None:
+        """Return the smallest version that passes the checks; None if none is found in time."""
+        result = self.result
+        smallest = SmallVersion(result.text, result.args, result.alone)
+        accepted, passing = [*result.earlier, smallest], 0
+
+        def fails(count: int) -> bool:
+            nonlocal passing
+            problem = self._problem(accepted[count - 1])
+            passing = passing if problem else max(passing, count)
+            return bool(problem)
+
+        with contextlib.suppress(BudgetUsed):
+            if fails(len(accepted)):
+                first_bad(0, len(accepted), fails)
+        return accepted[passing - 1] if passing else None
+
+    def write(self, version: SmallVersion) -> None:
+        """Write a version, and the repro that runs it."""
+        self.short.write_text(f"{version.text.strip()}\n")
+        shown, seconds = self.fault.failure, self.task.run_seconds
+        message = self.result.message if version.text == self.result.text else ""
+        outcome = Outcome(
+            Kind(shown.kind), "script", shown.signature, message or shown.message, seconds=seconds
+        )
+        small = msgspec.structs.replace(self.job, script=str(self.short), args=[*version.args])
+        folder, working = Path(self.job.script).resolve().parent, None
+        if version.alone:
+            folder = working = self.short.resolve().parent
+        processes = self.result.processes
+        write_repro(small, outcome, self.task.off, self.path, processes, folder, working)
+
+    def _problem(self, version: SmallVersion) -> str:
+        """Return what is wrong with a version, or nothing. Raises BudgetUsed.
+
+        The first one is always checked.
+        """
+        left = self.seconds_left()
+        if self.ran and left < LAST_RUNS * SLOWER * self.task.run_seconds:
+            raise BudgetUsed
+        self.write(version)
+        self.log.emit(ReproWrite(str(self.path), ScriptText(version.text).size, "script"))
+        direct = version.alone and not version.args and self.result.processes == 1
+        short = self.short if direct else None
+        failing, problem = _problem(self.path, self.task, short, left / LAST_RUNS)
+        self.log.emit(failing.event(self.path))
+        self.ran[version] = failing
+        self.problems += [problem] if problem else []
+        return problem
 
 
 def _problem(

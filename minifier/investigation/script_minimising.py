@@ -21,7 +21,11 @@ from tcdebug.minifier.cases.layer_names import (
 )
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.script_text import ScriptText
-from tcdebug.minifier.investigation.minimised_script import MinimisedScript, MinimisingTask
+from tcdebug.minifier.investigation.minimised_script import (
+    MinimisedScript,
+    MinimisingTask,
+    SmallVersion,
+)
 from tcdebug.minifier.oracles.answers import Answers
 from tcdebug.minifier.oracles.budget import Budget, BudgetUsed, Spending
 from tcdebug.minifier.oracles.oracle import Oracle
@@ -47,6 +51,7 @@ LAST_CHECKS = 3.0
 """The last checks take so many times as long as a run of the script's repro."""
 LEAST_QUICK_SECONDS, SLOWER_IN_EAGER = 5.0, 10.0
 """A version in eager may take so many seconds, and so many times as long as the script."""
+SMALLEST = "the smallest version"
 CLEARLY = 1e-4
 """A relative difference below this may be rounding."""
 ABOVE = {
@@ -111,29 +116,30 @@ class ScriptMinimising:
             reason = str(problem)
         finally:
             oracle.ask_ahead(())
-        found = self._smallest(oracle) if self.versions else None
+        if not self.versions:
+            runner.clear()
+            return MinimisedScript("", reason=reason, runs=oracle.reruns)
+        count, message = self._smallest(oracle)
         runner.clear()
         spent = (round(oracle.spending.seconds, 3), round(oracle.cpu_seconds, 3))
-        if found is None:
-            why = reason or "the time ran out before the smallest version was checked"
-            return MinimisedScript("", [], reason=why, runs=oracle.reruns)
-        version, message = found
+        *earlier, version = self.versions[:count]
         return MinimisedScript(
-            version.text, list(version.args), version.alone, runner.processes, message,
+            version.text, version.args, version.alone, runner.processes, message,
             lines, version.size, oracle.reruns, *spent, ended=ended,
+            earlier=tuple(SmallVersion(v.text, v.args, v.alone) for v in earlier[1:]),
         )  # fmt: skip
 
-    def _smallest(self, oracle: Oracle[ScriptText]) -> tuple[ScriptText, str] | None:
-        """Return the smallest version that passes all checks, and the exception it ends with.
+    def _smallest(self, oracle: Oracle[ScriptText]) -> tuple[int, str]:
+        """Return the number of versions up to the smallest one, and the exception it ends with.
 
-        None if the time is up before one is known.
+        It passes all checks, unless the time is up before. The exception is empty then.
         """
+        count = len(self.versions)
         try:
-            version = self.versions[self._last(oracle) - 1]
-            outcome = oracle.ask(version, self._base, "the smallest version")
+            count = self._last(oracle)
+            return count, oracle.ask(self.versions[count - 1], self._base, SMALLEST).message
         except BudgetUsed:
-            return None
-        return version, outcome.message
+            return count, ""
 
     def _start(self) -> ScriptText:
         """Return the script without comments, and with its own path in place of `__file__`."""

@@ -11,9 +11,11 @@ from tcdebug.compiler.events.run_folder import BASE
 from tcdebug.compiler.events.schema import Fallback
 from tcdebug.compiler.events.search_events import ReproVerify
 from tcdebug.minifier.investigation.minimised_script import (
+    LAST_RUNS,
     MINIMISE,
     NOT_MINIMISED,
     RESULT,
+    SLOWER,
     TASK,
     MinimisedScript,
     minimising_task,
@@ -29,10 +31,6 @@ STARTERS = ("commands", "calls")
 """Folders of scripts that start a program and are small as they are."""
 TO_MINIMISE = 0.8
 """The largest fraction of the seconds left that minimising may take."""
-LAST_RUNS = 2
-"""The small script runs as often, in two processes at a time, before it is reported."""
-SLOWER = 1.5
-"""A run may take so many times as long as the run of the script's repro."""
 
 
 def with_small_script(supervisor: Supervisor, report: Report) -> Report:
@@ -56,11 +54,12 @@ def with_small_script(supervisor: Supervisor, report: Report) -> Report:
             )
         except (SessionError, OSError) as problem:
             supervisor.log.emit(Fallback(NOT_MINIMISED, str(problem)[-2000:]))
-            result = MinimisedScript("", [], reason="the session that minimises it ended early")
+            result = MinimisedScript("", reason="the session that minimises it ended early")
         except KeyboardInterrupt:
-            result = MinimisedScript("", [], reason="interrupted")
-        left = supervisor.seconds_left
-        report = with_minimised_script(job, report, task, result, supervisor.log, left / LAST_RUNS)
+            result = MinimisedScript("", reason="interrupted")
+        report = with_minimised_script(
+            job, report, task, result, supervisor.log, lambda: supervisor.seconds_left
+        )
         seconds = round(report.seconds + time.monotonic() - began, 3)
         cpu_seconds = round(report.cpu_seconds + result.cpu_seconds, 3)
         report = msgspec.structs.replace(report, seconds=seconds, cpu_seconds=cpu_seconds)

@@ -3,7 +3,8 @@
 A refused statement ends the capture: Dynamo breaks the graph before it, and the rest of the frame
 runs in eager. Allowing the first n statements therefore captures a prefix of the frame. Dynamo can
 break only where its symbolic stack is empty and every open block can be restored. The code between
-two such places (the body of a `for`, the lines of one expression) counts as one statement.
+two such places (the body of a `for`, the lines of one expression) counts as one statement. A frame
+whose first statement is refused is not captured, which is possible inside a `try` too.
 
 Dynamo restarts its analysis when it discovers something late. Each statement is therefore asked
 about once per code object, however often it is analysed.
@@ -61,14 +62,15 @@ def lines(gate: Gate, log: EventLog, cut: set[CodeType]) -> Iterator[None]:
         def step(self: Any) -> bool:
             if not isinstance(self, InstructionTranslator):
                 return original(self)
-            code, line = self.f_code, _statement_begins(self)
-            if line is None:
+            code, line = self.f_code, _line_begins(self)
+            if line is not None:
+                first.setdefault(code, line)
+            if line is None or not (line == first[code] or _can_break(self)):
                 found = call.call_begins(self) if calls else None
                 if found is None or call_allowed(code, found):
                     return original(self)
                 cut.add(code)
                 return call.end_at_call(self, original)
-            first.setdefault(code, line)
             if (code, line) not in answers:
                 answers[code, line] = gate.allows(UNIT, subject(code, line))
             if answers[code, line]:
@@ -84,15 +86,18 @@ def lines(gate: Gate, log: EventLog, cut: set[CodeType]) -> Iterator[None]:
         yield
 
 
-def _statement_begins(translator: Any) -> int | None:
-    """Return the line of the next statement if the graph can break before it."""
+def _line_begins(translator: Any) -> int | None:
+    """Return the line that the next instruction begins to execute, if it begins one."""
     if translator.instruction_pointer is None or translator.stack:
         return None
     instruction = translator.instructions[translator.instruction_pointer]
     line: int | None = instruction.starts_line
-    if not line or instruction.opname in PREPARING:
-        return None
-    return line if call.can_break(translator, instruction) else None
+    return None if instruction.opname in PREPARING else line or None
+
+
+def _can_break(translator: Any) -> bool:
+    """Return whether the graph can break before the next instruction."""
+    return call.can_break(translator, translator.instructions[translator.instruction_pointer])
 
 
 def _end_here(translator: Any) -> bool:

@@ -22,6 +22,7 @@ from tcdebug.minifier.investigation.minimised_script import (
     TASK,
     MinimisedScript,
     MinimisingTask,
+    SmallVersion,
     minimising_task,
     needs,
     reason_not_minimised,
@@ -166,7 +167,7 @@ def test_a_training_script_shrinks_to_the_fault_and_its_repro_passes_without_the
     job, result = minimised(tmp_path, TRAINING)
     assert result.reason == ""
     assert result.lines_before == 37 and result.lines_after <= 15
-    assert result.alone and result.args == []
+    assert result.alone and result.args == ()
     assert "argparse" not in result.text and "class Buffer" not in result.text
     assert "apply_view_meta_sequence" in result.text and "assert" in result.text
 
@@ -175,7 +176,7 @@ def test_a_training_script_shrinks_to_the_fault_and_its_repro_passes_without_the
     report = whole_script_report(repro, failure, LAYER)
     task = minimising_task(report, 100.0, 4.0)
     assert task == MinimisingTask("exception", [LAYER], LAYER, 100.0, 4.0)
-    after = with_minimised_script(job, report, task, result, EventLog(tmp_path), 300.0)
+    after = with_minimised_script(job, report, task, result, EventLog(tmp_path), lambda: 600.0)
     assert after.notes == []
     assert after.script is not None and after.script.lines_after == result.lines_after
     assert after.faults[0].short == str(tmp_path / "short.py")
@@ -183,10 +184,10 @@ def test_a_training_script_shrinks_to_the_fault_and_its_repro_passes_without_the
 
     harmless = msgspec.structs.replace(result, text="import torch")
     repro.write_text("the repro of the whole script")
-    after = with_minimised_script(job, report, task, harmless, EventLog(tmp_path), 300.0)
+    after = with_minimised_script(job, report, task, harmless, EventLog(tmp_path), lambda: 600.0)
     assert after.script is None and "does not fail in the same way" in after.notes[0]
     assert repro.read_text() == "the repro of the whole script"
-    after = with_minimised_script(job, report, task, result, EventLog(tmp_path), 0.0)
+    after = with_minimised_script(job, report, task, result, EventLog(tmp_path), lambda: 0.0)
     assert after.script is None and "did not end in time" in after.notes[0]
     assert repro.read_text() == "the repro of the whole script"
 
@@ -208,14 +209,14 @@ def test_a_small_script_that_does_not_end_is_kept_if_it_ends_in_eager(tmp_path: 
     job, log = Job("minimise", str(tmp_path / "training.py"), [], str(tmp_path)), EventLog(tmp_path)
     task = minimising_task(report, 100.0, 20.0)
     assert task is not None
-    result = MinimisedScript(ENDLESS, [], alone=True)
-    after = with_minimised_script(job, report, task, result, log, 120.0)
+    result = MinimisedScript(ENDLESS, alone=True)
+    after = with_minimised_script(job, report, task, result, log, lambda: 240.0)
     assert after.notes == [] and after.script is not None
     assert (tmp_path / "short.py").read_text() == f"{ENDLESS.strip()}\n"
 
     repro.write_text("the repro of the whole script")
-    ends = MinimisedScript(ENDLESS.replace("10_000", "0.1"), [], alone=True)
-    after = with_minimised_script(job, report, task, ends, log, 120.0)
+    ends = MinimisedScript(ENDLESS.replace("10_000", "0.1"), alone=True)
+    after = with_minimised_script(job, report, task, ends, log, lambda: 240.0)
     assert after.script is None and "does not fail in the same way" in after.notes[0]
 
 
@@ -384,7 +385,7 @@ def test_the_report_says_why_a_program_or_a_search_without_time_is_not_minimised
 
 
 def test_what_a_script_needs_is_stated_only_if_the_search_for_less_has_ended() -> None:
-    small = MinimisedScript("import torch\n", ["3"])
+    small = MinimisedScript("import torch\n", ("3",))
     assert needs(small) == [
         "the small script needs the folder of the script; only this file was changed",
         "the small script needs the arguments 3",
@@ -394,3 +395,26 @@ def test_what_a_script_needs_is_stated_only_if_the_search_for_less_has_ended() -
         "the small script may need the folder of the script; only this file was changed",
         "the small script may need the arguments 3",
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("warm")
+def test_the_smallest_version_that_fails_in_a_fresh_process_is_kept(tmp_path: Path) -> None:
+    failure = ReportedFailure("exception", "script | AssertionError", "script", "AssertionError: 1")
+    report = whole_script_report(tmp_path / "repro.py", failure, DYNAMO)
+    task = minimising_task(report, 100.0, 1.0)
+    job = Job("minimise", str(tmp_path / "training.py"), [], str(tmp_path))
+    text = (
+        "import torch\ndef f(x):\n    return x + torch.compiler.is_compiling()\n"
+        "assert torch.compile(f, backend='eager')(torch.zeros(1)) == 0"
+    )
+    result = MinimisedScript(
+        "import torch", alone=True, lines_before=9, lines_after=1,
+        earlier=(SmallVersion(text, alone=True),),
+    )  # fmt: skip
+    assert task is not None
+    after = with_minimised_script(job, report, task, result, EventLog(None), lambda: 200.0)
+    assert (tmp_path / "short.py").read_text() == f"{text}\n"
+    assert after.script is not None and after.script.lines_after == 4
+    dropped = "a version with 1 lines is not kept: in a fresh process, it does not fail"
+    assert after.notes == [f"{dropped} in the same way"]

@@ -189,6 +189,24 @@ def test_lines_continue_after_a_graph_break_of_the_program_itself() -> None:
     assert captured(broken, ["all:6"])[0] == [["add"], ["mul"]]
 
 
+def test_a_frame_that_begins_with_a_block_is_captured_up_to_its_end() -> None:
+    """A graph cannot break within a `try`, but a frame can run in eager from its beginning."""
+
+    def begins_with_try(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        try:
+            z = x.sin()
+        except ValueError:
+            z = y
+        return z.cos()
+
+    whole, decisions, _ = captured(begins_with_try, [])
+    assert whole == [["sin", "cos"]]
+    begun = [d.subject.partition(": ")[2] for d in decisions]
+    assert begun == ["", "z = x.sin()  (call of `x.sin`)", "return z.cos()  (call of `z.cos`)"]
+    ends = [captured(begins_with_try, [f"all:{count}"])[0] for count in range(4)]
+    assert ends == [[], [], [["sin"]], [["sin", "cos"]]]
+
+
 def test_a_frame_that_is_captured_again_is_not_asked_again() -> None:
     asked: list[int] = []
     with dynamo.switched(Toggles(), EventLog(None)) as gate:
