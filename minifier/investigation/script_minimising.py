@@ -37,6 +37,7 @@ from tcdebug.minifier.reduction.script.observing import instrumented
 from tcdebug.minifier.reduction.script.rewriting import Rewrite, rewritten
 from tcdebug.minifier.reduction.script.script_reducer import ScriptReducer
 from tcdebug.minifier.reduction.script.validity.destruction import destructive_calls
+from tcdebug.minifier.reduction.script.validity.submodules import with_needed_imports
 from tcdebug.minifier.search.algorithms import first_bad
 from tcdebug.minifier.search.reducing import Interesting, reduce_ahead
 from tcdebug.minifier.subjects.forked_script import DIFFERENCE, Execute, ForkedScripts
@@ -123,6 +124,7 @@ class ScriptMinimising:
         runner.clear()
         spent = (round(oracle.spending.seconds, 3), round(oracle.cpu_seconds, 3))
         *earlier, version = self.versions[:count]
+        version = version.with_text(with_needed_imports(version.text))
         return MinimisedScript(
             version.text, version.args, version.alone, runner.processes, message,
             lines, version.size, oracle.reruns, *spent, ended=ended,

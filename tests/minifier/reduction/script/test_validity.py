@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 
 import pytest
 
@@ -15,6 +16,7 @@ from tcdebug.minifier.reduction.script.validity.comparability import (
 )
 from tcdebug.minifier.reduction.script.validity.destruction import destructive_calls
 from tcdebug.minifier.reduction.script.validity.endless import endless_loops
+from tcdebug.minifier.reduction.script.validity.submodules import with_needed_imports
 
 
 @pytest.mark.parametrize(
@@ -141,3 +143,18 @@ def test_runs_that_are_compared_keep_drawing_the_same_numbers(
 
 def test_an_input_that_is_drawn_once_needs_one_seed() -> None:
     assert stays_reseeded(SEED_ONCE + "torch.randn(2)", SEED_TWICE + "torch.randn(2)")
+
+
+def test_a_module_that_no_import_of_the_script_loads_is_imported() -> None:
+    importlib.import_module("torch.nn.attention.flex_attention")
+    importlib.import_module("torch.distributed.tensor")
+    text = (
+        "import torch\nimport torch.distributed.tensor\n"
+        "f = torch.nn.attention.flex_attention.flex_attention\n"
+        "g = torch._inductor.config.debug, torch.nn.functional.relu, torch.distributed.tensor.Shard"
+    )
+    added = "import torch.nn.attention.flex_attention\nf = "
+    assert with_needed_imports(text) == text.replace("f = ", added, 1)
+    assert with_needed_imports("import torch\ntorch.nn.functional.relu") == (
+        "import torch\ntorch.nn.functional.relu"
+    )
