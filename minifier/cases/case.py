@@ -23,7 +23,7 @@ from tcdebug.minifier.cases.operators.graph_copies import copy_graph
 from tcdebug.minifier.cases.operators.triton_launches import is_launch, with_launches
 from tcdebug.minifier.cases.subclasses.apart import taken_apart, without_torch_function
 from tcdebug.minifier.cases.subclasses.parts import is_wrapper
-from tcdebug.minifier.cases.user_frames import frames, innermost
+from tcdebug.minifier.cases.user_frames import frames, innermost, outside_torch
 
 
 @dataclass(frozen=True)
@@ -128,10 +128,14 @@ class Case:
 
 
 def user_lines(nodes: Iterable[fx.Node]) -> list[str]:
-    """Return each node's innermost user line, without duplicates: "file:3 in f: code"."""
+    """Return each node's innermost user line, without duplicates: "file:3 in f: code".
+
+    Lines of torch, of nodes that no line of the user led to, count only if there are no others.
+    """
     stacks = (frames(node.meta.get("stack_trace") or "") for node in nodes)
-    found = (innermost([frame for frame in stack if frame.code]) for stack in stacks)
-    return list(dict.fromkeys(str(frame) for frame in found if frame is not None))
+    inner = (innermost([frame for frame in stack if frame.code]) for stack in stacks)
+    found = [frame for frame in inner if frame is not None]
+    return list(dict.fromkeys(str(frame) for frame in outside_torch(found) or found))
 
 
 def is_number(value: object) -> bool:

@@ -30,6 +30,8 @@ FORBIDDEN = re.compile(
     re.MULTILINE,
 )
 """The error of a stance or setting that forbids to compile a function again."""
+GENERATED = "<eval_with_key>"
+"""How the file of the code of a graph module begins."""
 OF_THE_USER = "from user code:\n"
 """The text that Dynamo writes before the stack of the program it was capturing."""
 
@@ -64,9 +66,8 @@ def lines_of_error(text: str) -> list[str]:
 
     If the output holds several such stacks, the last one counts. Lines inside torch are left out.
     """
-    of_torch = folders_of_torch()
     shown = [frame for frame in frames(stack_of_user(text)) if frame.code]
-    return [str(f) for f in reversed(shown) if not of_torch or not f.file.startswith(of_torch)]
+    return [str(frame) for frame in reversed(outside_torch(shown))]
 
 
 def stack_of_user(text: str) -> str:
@@ -112,9 +113,13 @@ def innermost(stack: Sequence[TracebackFrame]) -> TracebackFrame | None:
 
     A frame inside torch counts only if all frames are.
     """
-    of_torch = folders_of_torch()
-    outside = [f for f in stack if not of_torch or not f.file.startswith(of_torch)]
-    return next(iter(reversed(outside or stack)), None)
+    return next(iter(reversed(outside_torch(stack) or stack)), None)
+
+
+def outside_torch(stack: Sequence[TracebackFrame]) -> list[TracebackFrame]:
+    """Return the frames of a stack that are neither in torch nor in code that it generates."""
+    inside = (*folders_of_torch(), GENERATED)
+    return [frame for frame in stack if not frame.file.startswith(inside)]
 
 
 def folders_of_torch() -> tuple[str, ...]:

@@ -263,7 +263,8 @@ class Investigation(Generic[CandidateType]):
             oracle, branch.base, failure, self.wanted_confidence
         )
         if self.findings.layer.switch:
-            decision = Decision(self.findings.layer.switch, self.subject.backend, "", 0, True)
+            layer = self.findings.layer.switch
+            decision = Decision(layer, layer, "", 0, True)  # a layer as a whole has no place
             branch.fault = Fault(failure, (decision,), whole_unit=True)
             branch.is_layer = True
         place = len(self.findings.notes)

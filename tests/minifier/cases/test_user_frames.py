@@ -8,6 +8,7 @@ import pytest
 import torch
 from captured import captured
 
+from tcdebug.minifier.cases.case import user_lines
 from tcdebug.minifier.cases.user_frames import guard_at_limit, innermost_line, lines_of_error
 
 ERROR = f"""torch._dynamo.exc.Unsupported: Failed to trace builtin operator
@@ -125,3 +126,19 @@ def test_the_lines_of_a_node_that_torch_s_own_code_calls_are_the_users() -> None
     assert [line.partition(" in ")[2] for line in lines] == [
         "rows: return torch.func.vmap(torch.sin)(x)"
     ]
+
+
+def test_code_that_torch_generates_has_no_line_of_the_user() -> None:
+    generated = '  File "<eval_with_key>.6", line 20, in forward\n    call = backward(x)\n'
+    own = '  File "/home/me/train.py", line 13, in backward\n    if g.item() > 0:\n'
+    inside = f'  File "{torch.__path__[0]}/_functorch/vmap.py", line 9, in f\n    return x\n'
+    assert lines_of_error(f"from user code:\n{own}{generated}{inside}\n\n") == [
+        "/home/me/train.py:13 in backward: if g.item() > 0:"
+    ]
+    graph = torch.fx.symbolic_trace(lambda x: x.sin().cos()).graph
+    sin, cos = graph.find_nodes(op="call_method", target="sin") + graph.find_nodes(
+        op="call_method", target="cos"
+    )
+    sin.meta["stack_trace"], cos.meta["stack_trace"] = inside, own + generated
+    assert user_lines([sin, cos]) == ["/home/me/train.py:13 in backward: if g.item() > 0:"]
+    assert user_lines([sin]) == [f"{torch.__path__[0]}/_functorch/vmap.py:9 in f: return x"]
