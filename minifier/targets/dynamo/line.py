@@ -25,7 +25,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.patching import Patch, patched
 from tcdebug.minifier.targets.dynamo import call
-from tcdebug.minifier.targets.dynamo.source_line import expression, subject
+from tcdebug.minifier.targets.dynamo.source_line import begins_try, expression, subject
 
 UNIT = "dynamo.line"
 
@@ -36,8 +36,8 @@ STEP = Patch(
 )
 PATCHES = (STEP,)
 
-PREPARING = {"RESUME", "COPY_FREE_VARS", "MAKE_CELL", "RETURN_GENERATOR", "NOP"}
-"""Instructions before the first statement that have a line number but do not execute the line."""
+IDLE = {"RESUME", "COPY_FREE_VARS", "MAKE_CELL", "RETURN_GENERATOR", "NOP", "JUMP_FORWARD"}
+"""Instructions that have the line number of a statement but execute nothing of it."""
 
 
 @contextlib.contextmanager
@@ -92,7 +92,11 @@ def _line_begins(translator: Any) -> int | None:
         return None
     instruction = translator.instructions[translator.instruction_pointer]
     line: int | None = instruction.starts_line
-    return None if instruction.opname in PREPARING else line or None
+    if not line or (
+        instruction.opname in IDLE and not begins_try(translator.f_code.co_filename, line)
+    ):
+        return None
+    return line
 
 
 def _can_break(translator: Any) -> bool:

@@ -49,6 +49,12 @@ def constructs(code: CodeType, line: int) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_described(statement, code)))
 
 
+def begins_try(filename: str, line: int) -> bool:
+    """Return whether a `try` statement begins at a line."""
+    found = _statement(filename, line)
+    return isinstance(found, ast.Try) and found.lineno == line
+
+
 @functools.lru_cache(maxsize=64)
 def _tree(filename: str) -> ast.Module | None:
     try:

@@ -189,21 +189,44 @@ def test_lines_continue_after_a_graph_break_of_the_program_itself() -> None:
     assert captured(broken, ["all:6"])[0] == [["add"], ["mul"]]
 
 
-def test_a_frame_that_begins_with_a_block_is_captured_up_to_its_end() -> None:
-    """A graph cannot break within a `try`, but a frame can run in eager from its beginning."""
+def test_a_try_block_is_one_statement_wherever_it_stands() -> None:
+    """A graph cannot break inside it."""
 
-    def begins_with_try(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    def tries(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         try:
-            z = x.sin()
+            z = torch.sin(x)
         except ValueError:
             z = y
+        z = z + 1
+        try:
+            z = torch.exp(z)
+        finally:
+            z = z * 2
         return z.cos()
 
-    whole, decisions, _ = captured(begins_with_try, [])
-    assert whole == [["sin", "cos"]]
-    begun = [d.subject.partition(": ")[2] for d in decisions]
-    assert begun == ["", "z = x.sin()  (call of `x.sin`)", "return z.cos()  (call of `z.cos`)"]
-    ends = [captured(begins_with_try, [f"all:{count}"])[0] for count in range(4)]
+    whole, decisions, _ = captured(tries, [])
+    assert whole == [["sin", "add", "exp", "mul", "cos"]]
+    assert [d.subject.partition(": ")[2] for d in decisions] == [
+        "",
+        "try:  (try block, call of `torch.sin`)",
+        "z = z + 1",
+        "try:  (try block, call of `torch.exp`)",
+        "z = z * 2",
+        "return z.cos()  (call of `z.cos`)",
+    ]
+    graphs = [captured(tries, [f"all:{count}"])[0] for count in range(7)]
+    assert [graph[0] if graph else [] for graph in graphs] == [
+        whole[0][:end] for end in (0, 0, 1, 2, 3, 4, 5)
+    ]
+
+
+def test_a_frame_of_which_nothing_can_be_captured_without_its_first_line_is_skipped() -> None:
+    def begins_inside(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        try: z = x.sin()  # fmt: skip # noqa: E701
+        except ValueError: z = y  # fmt: skip # noqa: E701
+        return z.cos()
+
+    ends = [captured(begins_inside, [f"all:{count}"])[0] for count in range(4)]
     assert ends == [[], [], [["sin"]], [["sin", "cos"]]]
 
 
