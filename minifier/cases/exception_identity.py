@@ -6,6 +6,7 @@ A repro script identifies its failure by the same rules, so it contains this mod
 from __future__ import annotations
 
 import re
+import subprocess
 import traceback
 from collections.abc import Iterator
 
@@ -36,6 +37,10 @@ OF_FAKE_TENSORS = re.compile(
     re.S,
 )
 """The message for all exceptions of operators on fake tensors, whose second line has its own."""
+COMPILE_ERROR = "C++ compile error"
+"""The first line of the message with which torch reports an error of the C++ compiler."""
+OF_COMPILER = re.compile(r": (?:fatal )?error: ([^\n]+)")
+"""An error in the output of a C++ compiler."""
 LONGEST = 160
 """A message is cut to so many characters."""
 
@@ -43,11 +48,23 @@ LONGEST = 160
 def normalised(message: str) -> str:
     """Return the first line of a message without what differs between runs.
 
-    If an operator failed on fake tensors, the message of its own exception counts too.
+    If an operator failed on fake tensors, the message of its own exception counts too, and if a
+    compiler did, its first error.
     """
     if found := OF_FAKE_TENSORS.match(message.strip()):
         return plain(f"{found[1]}: {found[2]}: {found[3]}")
-    return plain(first_line(message))
+    return plain(first_line(with_compiler_error(message)))
+
+
+def with_compiler_error(message: str) -> str:
+    """Return a message with the first error of a C++ compiler in its first line, if there is one.
+
+    Such a message shows the command first, and the output of the compiler after that.
+    """
+    found = OF_COMPILER.search(message) if message.startswith(COMPILE_ERROR) else None
+    if found is None:
+        return message
+    return f"{COMPILE_ERROR}: {found[1]}{message.removeprefix(COMPILE_ERROR)}"
 
 
 def first_line(message: str) -> str:
@@ -78,7 +95,8 @@ def causes(error: BaseException) -> Iterator[BaseException]:
         inner = getattr(current, "inner_exception", None)
         if not isinstance(inner, BaseException) or inner is current:
             inner = current.__cause__
-        current = inner
+        # how a compiler ended says nothing; the exception raised for it has what it wrote
+        current = None if isinstance(inner, subprocess.CalledProcessError) else inner
 
 
 def root_cause(error: BaseException) -> BaseException:

@@ -21,7 +21,7 @@ from tcdebug.minifier.cases.case import (
     flatten,
     needs_own_dtypes,
 )
-from tcdebug.minifier.cases.exception_identity import root_cause
+from tcdebug.minifier.cases.exception_identity import root_cause, with_compiler_error
 from tcdebug.minifier.cases.lineage import Change, leaves
 from tcdebug.minifier.cases.operators.data import gradients, storages
 from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature
@@ -216,7 +216,7 @@ def judge(
                 found = extra(case, module, compiled, lambda: at.compiles)
     except Exception as error:
         cause = root_cause(error)
-        message = f"{type(cause).__name__}: {cause}"
+        message = f"{type(cause).__name__}: {with_compiler_error(str(cause))}"
         if at.phase == "capture":
             return Outcome(Kind.INVALID, at.phase, message=f"{NOT_CAPTURED}: {message}")
         signature, named = exception_signature(error, at.phase), named_call(error, case.calls)

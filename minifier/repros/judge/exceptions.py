@@ -9,6 +9,7 @@ from tcdebug.minifier.cases.exception_identity import (
     innermost_frame,
     normalised,
     root_cause,
+    with_compiler_error,
 )
 
 
@@ -17,7 +18,7 @@ def exception_result(error: BaseException) -> dict[str, Any]:
     cause = root_cause(error)
     return {
         "class": type(cause).__name__,
-        "message": first_line(str(cause))[:300],
+        "message": first_line(with_compiler_error(str(cause)))[:300],
         "what": normalised(str(cause)),
         "frame": innermost_frame(cause),
     }

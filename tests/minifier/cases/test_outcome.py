@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch._dynamo.exc import BackendCompilerFailed
+from torch._inductor.exc import CppCompileError, InductorError
 
 from tcdebug.compiler.errors.exceptions import CompileError
 from tcdebug.minifier.cases.exception_identity import causes, normalised, root_cause
@@ -306,3 +308,25 @@ def test_an_abort_of_a_compiler_is_not_its_segfault() -> None:
         Outcome(Kind.CRASH, "compile", f"compile | {name}") for name in ("SIGSEGV", "SIGABRT")
     )
     assert not segfault.same_bug(abort)
+
+
+@pytest.mark.parametrize(
+    ("error", "what"),
+    [
+        ("error: conflicting declaration of \u2018int tmp_acc1_vec\u2019", "<name>"),
+        ("error: conflicting declaration of \u2018int tmp_acc2_vec\u2019", "<name>"),
+        ("fatal error: no omp.h was found", "no omp.h was found"),
+    ],
+)
+def test_errors_of_the_cpp_compiler_are_one_bug_only_if_its_first_error_is_the_same(
+    error: str, what: str
+) -> None:
+    with pytest.raises(CppCompileError) as raised:
+        try:
+            raise subprocess.CalledProcessError(1, ["g++", "a.cpp"])
+        except subprocess.CalledProcessError as ended:
+            raise CppCompileError(["g++"], f"/tmp/a.cpp:14:2: {error}\n x = y;") from ended
+    shown = InductorError(raised.value, None)
+    assert exception_signature(shown, "forward").endswith(what)
+    assert exception_result(shown)["class"] == "CppCompileError"
+    assert exception_result(shown)["message"] == f"C++ compile error: {error.partition(': ')[2]}"
