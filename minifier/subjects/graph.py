@@ -45,6 +45,7 @@ from tcdebug.minifier.repros.short import write_short
 from tcdebug.minifier.repros.verify import SECONDS
 from tcdebug.minifier.subjects.device_values import DeviceValues
 from tcdebug.minifier.subjects.judges import Judge, judge_of, keeper_of
+from tcdebug.minifier.subjects.lazy_inputs import resolved
 from tcdebug.minifier.subjects.subject import ReproFacts, WrittenRepro
 from tcdebug.minifier.targets import Target
 from tcdebug.minifier.targets.backends import EMBEDDED, INDUCTOR
@@ -356,6 +357,10 @@ class GraphSubject:
     def lines(self, candidate: Case) -> list[str]:
         """Return the user's lines that Dynamo recorded for the remaining nodes."""
         return candidate.user_lines()
+
+    def resolved(self, candidate: Case) -> tuple[Case, list[str]]:
+        """Return a case whose inputs are in memory as they read, and the inputs that changed."""
+        return resolved(candidate)
 
     def misregistered(self, candidate: Case) -> list[str]:
         """Return opcheck's objections to the custom operators that remain in a candidate.

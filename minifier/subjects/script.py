@@ -208,6 +208,10 @@ class ScriptSubject:
         """Return nothing: no line of a script is more suspect than another."""
         return []
 
+    def resolved(self, candidate: WholeScript) -> tuple[WholeScript, list[str]]:
+        """Return the script itself: its inputs are not known."""
+        return candidate, []
+
     def misregistered(self, candidate: WholeScript) -> list[str]:
         """Return nothing: the operators that a script calls are unknown."""
         return []

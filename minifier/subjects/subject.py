@@ -110,6 +110,13 @@ class Subject(Runner[CandidateType], Protocol[CandidateType]):
         """Return the user's source lines that remain in a candidate."""
         ...
 
+    def resolved(self, candidate: CandidateType) -> tuple[CandidateType, list[str]]:
+        """Return a candidate whose inputs are in memory as they read, and the inputs that changed.
+
+        Those are conjugated or negated only when they are read. Each comes with what it was.
+        """
+        ...
+
     def misregistered(self, candidate: CandidateType) -> list[str]:
         """Return errors in the registration of the user's custom operators in a candidate."""
         ...
