@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+import torch.utils.checkpoint
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.patching import Patch, install, owner_of, patched
@@ -32,13 +33,15 @@ COMPILE = Patch(
 )
 
 CHECKPOINT = Patch(
-    "torch.utils.checkpoint",
-    "checkpoint",
+    "torch._higher_order_ops.wrap:TagActivationCheckpoint",
+    "__call__",
     "with the backend eager, a checkpoint draws other random numbers in backward than in forward",
 )
 
 PATCHES = (OPTIMIZE, BACKWARD, GRAD, COMPILE_FX, COMPILE, CHECKPOINT)
 
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+"""The classes of tensors that hold their own numbers."""
 SETTINGS = ("mode", "options", "backend")
 """Arguments of torch.compile that mean nothing to a backend that replaces the program's."""
 
@@ -93,16 +96,16 @@ def checkpoints_draw_again(log: EventLog) -> AbstractContextManager[None]:
 
     Their operator leaves that to the compiler, and the backend `eager` does not do it.
     """
-    operator = type(torch.ops.higher_order.tag_activation_checkpoint).__module__
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
-        def checkpoint(*args: Any, **kwargs: Any) -> Any:
-            if sys._getframe(1).f_globals.get("__name__") == operator:
-                kwargs["preserve_rng_state"] = True
-            return original(*args, **kwargs)
+        def call(self: Any, body: Any, *args: Any, **kwargs: Any) -> Any:
+            tensors = [value for value in args if isinstance(value, torch.Tensor)]
+            if any(type(value) not in PLAIN for value in tensors):  # torch may be tracing
+                return original(self, body, *args, **kwargs)
+            return torch.utils.checkpoint.checkpoint(body, *args, **kwargs)
 
-        return checkpoint
+        return call
 
     return patched(CHECKPOINT, make, log)
 

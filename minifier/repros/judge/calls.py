@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+import torch.utils.checkpoint
 from torch._dynamo import compiled_autograd
 
 from tcdebug.minifier.cases.operators.data import gradients, storages
@@ -27,6 +29,28 @@ def further_calls(most: int) -> Iterator[None]:
         if number >= FURTHER_CALLS and time.monotonic() > ends:
             return
         yield
+
+
+@contextlib.contextmanager
+def checkpoints_drawing_again(backend: str) -> Iterator[None]:
+    """Make checkpoints draw the same numbers in backward again, if the backend is `eager`.
+
+    Their operator leaves that to the compiler.
+    """
+    if backend != "eager":
+        yield
+        return
+    kind: Any = type(torch.ops.higher_order.tag_activation_checkpoint)
+    original = kind.__call__
+
+    def call(self: Any, body: Any, *args: Any, **kwargs: Any) -> Any:
+        return torch.utils.checkpoint.checkpoint(body, *args, **kwargs)
+
+    kind.__call__ = call
+    try:
+        yield
+    finally:
+        kind.__call__ = original
 
 
 def run(

@@ -24,6 +24,7 @@ from tcdebug.minifier.judging.reference.widened_dtypes import in_float64
 from tcdebug.minifier.judging.unwritten import Memory, filling_before_backward
 from tcdebug.minifier.repros.judge.calls import (
     FURTHER_SEEDS,
+    checkpoints_drawing_again,
     compile_on_this_thread,
     further_calls,
     leave_script,
@@ -232,7 +233,8 @@ class GraphJudge:
         above = "" if backend == "aotinductor" else "layer.aotinductor"
         stand_ins = [b for layer, b in LAYERS.items() if layer in off and layer != above]
         if stand_ins:
-            yield {"backend": stand_ins[-1]}
+            with checkpoints_drawing_again(stand_ins[-1]):
+                yield {"backend": stand_ins[-1]}
         elif not off:
             yield self.call
         elif backend == "tcdebug":
