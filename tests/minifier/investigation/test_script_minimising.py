@@ -400,13 +400,14 @@ def test_what_a_script_needs_is_stated_only_if_the_search_for_less_has_ended() -
 @pytest.mark.slow
 @pytest.mark.usefixtures("warm")
 def test_the_smallest_version_that_fails_in_a_fresh_process_is_kept(tmp_path: Path) -> None:
-    failure = ReportedFailure("exception", "script | AssertionError", "script", "AssertionError: 1")
+    signature, message = "script | ValueError | ValueError: captured", "ValueError: captured"
+    failure = ReportedFailure("exception", signature, "script", message)
     report = whole_script_report(tmp_path / "repro.py", failure, DYNAMO)
     task = minimising_task(report, 100.0, 1.0)
     job = Job("minimise", str(tmp_path / "training.py"), [], str(tmp_path))
     text = (
         "import torch\ndef f(x):\n    return x + torch.compiler.is_compiling()\n"
-        "assert torch.compile(f, backend='eager')(torch.zeros(1)) == 0"
+        "if torch.compile(f, backend='eager')(torch.zeros(1)) == 1:\n    raise ValueError('captured')"
     )
     result = MinimisedScript(
         "import torch", alone=True, lines_before=9, lines_after=1,
@@ -414,7 +415,8 @@ def test_the_smallest_version_that_fails_in_a_fresh_process_is_kept(tmp_path: Pa
     )  # fmt: skip
     assert task is not None
     after = with_minimised_script(job, report, task, result, EventLog(None), lambda: 200.0)
+    assert after.script is not None, after.notes
     assert (tmp_path / "short.py").read_text() == f"{text}\n"
-    assert after.script is not None and after.script.lines_after == 4
+    assert after.script.lines_after == 5
     dropped = "a version with 1 lines is not kept: in a fresh process, it does not fail"
     assert after.notes == [f"{dropped} in the same way"]
