@@ -407,7 +407,8 @@ def test_the_smallest_version_that_fails_in_a_fresh_process_is_kept(tmp_path: Pa
     job = Job("minimise", str(tmp_path / "training.py"), [], str(tmp_path))
     text = (
         "import torch\ndef f(x):\n    return x + torch.compiler.is_compiling()\n"
-        "if torch.compile(f, backend='eager')(torch.zeros(1)) == 1:\n    raise ValueError('captured')"
+        "if torch.compile(f, backend='eager')(torch.zeros(1)) == 1:\n"
+        "    raise ValueError('captured')"
     )
     result = MinimisedScript(
         "import torch", alone=True, lines_before=9, lines_after=1,
