@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 from torch._dynamo.exc import InternalTorchDynamoError
 
 from tcdebug.fuzz.python.oracle import judge_python
+from tcdebug.fuzz.python.process_state import own_process_state
 from tcdebug.fuzz.verdict import Status
 from tcdebug.strategies.python.python_program import PythonProgram
 from tcdebug.strategies.python.python_script import python_script
@@ -173,3 +175,66 @@ def test_a_program_that_writes_to_what_backward_needs_is_no_failure(
 def test_a_program_that_writes_to_what_backward_does_not_need_is_judged(tmp_path: Path) -> None:
     made = program("v = x + 1\nv.mul_(2.0)\nreturn [v]", first=HISTORY)
     assert status(made, tmp_path, "aot_eager") is Status.PASSED
+
+
+def runs_alone(made: PythonProgram, folder: Path) -> object:
+    """What the script of a program says: None, or the first difference."""
+    path = folder / "program.py"
+    path.write_text(python_script(made, {"backend": "eager"}))
+    names: dict[str, Any] = {"__name__": "script", "__file__": str(path)}
+    with own_process_state():
+        exec(path.read_text(), names)
+        try:
+            names["main"]()
+        except SystemExit as ended:
+            return ended.code
+        finally:
+            for name in ("eager", "compiled"):
+                sys.modules.pop(name, None)
+            torch._dynamo.reset()
+    return None
+
+
+@pytest.mark.parametrize(
+    ("definitions", "body"),
+    [
+        ("LAYER = torch.nn.Linear(3, 3)", "return [LAYER(x)]"),
+        ("import random", "return [x * random.random()]"),
+        ("", "return [x + torch.rand(3)]"),
+        ("", "v = x * x\ntorch.set_grad_enabled(False)\nreturn [v, x * 2]"),
+        ("", "torch.set_default_dtype(torch.float64)\nreturn [x, torch.ones(3)]"),
+        ("import os", "os.environ['DRAWN'] = os.environ.get('DRAWN', '') + 'a'\nreturn [x]"),
+    ],
+)
+def test_a_script_gives_compiled_the_process_that_eager_had(
+    definitions: str, body: str, tmp_path: Path
+) -> None:
+    """Seeds, modes and variables that eager has used or left would make a healthy program fail."""
+    first = ("x = torch.ones(2, 3, requires_grad=True)", "y = torch.ones(3)", "n = 1")
+    assert runs_alone(program(body, definitions=definitions, first=first), tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("definitions", "body"),
+    [
+        ("def kept(value, seen=[]):\n    seen.append(1)\n    return value", "return [kept(x) * 2]"),
+        (COUNTED, "Root.kinds.append(n)\nreturn [x * 2]"),
+        ("TABLE = {'a': 1, 'b': 2}", "TABLE['a'] = TABLE.pop('a')\nreturn [x * 2]"),
+    ],
+)
+def test_a_script_sees_effects_on_defaults_classes_and_the_order_of_keys(
+    definitions: str, body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = program(body, definitions=definitions)
+    assert runs_alone(made, tmp_path) is None
+    fault = PlantedUnit(EFFECTS, "codegen_update_mutated", nothing, made)
+    monkeypatch.setattr(fault.place, fault.name, fault.fault(getattr(fault.place, fault.name)))
+    assert str(runs_alone(made, tmp_path)).startswith("after call 1, ")
+
+
+def test_what_torch_calls_an_unsupported_object_is_no_failure_of_an_export(tmp_path: Path) -> None:
+    """Export that is not strict says of a complex number that it accepts no such argument."""
+    first = ("x = torch.ones(2, 3)", "y = torch.ones(3)", "n = 1j")
+    for way in ("torch.export", "torch.export, strict"):
+        made = program("return [x * 2]", first=first, way=way)
+        assert status(made, tmp_path, "aot_eager") is Status.DISCARDED

@@ -18,7 +18,7 @@ UNSUPPORTED = (
 """Exceptions that say that torch.compile does not accept a program."""
 NOT_YET = (
     "does not yet handle", "not yet supported", "not supported yet", "does not currently support",
-    "not currently supported",
+    "not currently supported", "an unsupported object of type",
 )  # fmt: skip
 """Texts of other exceptions that say so."""
 OF_FAKE_TENSORS = "TorchRuntimeError"

@@ -20,6 +20,7 @@ import torch
 from tcdebug.fuzz.python.process_state import own_process_state
 from tcdebug.minifier.cases.operators.python_text import run_text
 from tcdebug.minifier.reuse.reachable import Reachable, reachable
+from tcdebug.strategies.python.process_flags import MODES
 from tcdebug.strategies.python.python_program import CALL, RESULT, CallStep, PythonProgram
 
 MODULE = "generated_program"
@@ -302,10 +303,4 @@ def _address(value: torch.Tensor) -> int | None:
 
 def torch_modes() -> tuple[object, ...]:
     """Return the modes of torch that a program may change."""
-    return (
-        torch.is_grad_enabled(),
-        torch.is_autocast_enabled("cpu"),
-        torch.get_default_dtype(),
-        torch.is_inference_mode_enabled(),
-        torch.are_deterministic_algorithms_enabled(),
-    )
+    return tuple(eval(mode, {"torch": torch}) for mode in MODES)

@@ -7,61 +7,26 @@ import decimal
 import os
 import random
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import torch
 from torch._C import _functorch
 from torch._dynamo.symbolic_convert import _import_module
 from torch.autograd import forward_ad
-from torch.utils.hooks import RemovableHandle
+
+from tcdebug.strategies.python.process_flags import PROCESS_FLAGS
 
 MODULES = ("generated_program", "settings")
 """The modules that programs run as, or make."""
 ALIAS = "__import_"
 """What the names of globals begin with by which Dynamo's code reaches other modules."""
-Flag = tuple[Callable[[], Any], Callable[[Any], Any]]
-FLAGS: tuple[Flag, ...] = (
-    (torch.is_grad_enabled, torch.set_grad_enabled),
-    (
-        lambda: torch.is_autocast_enabled("cpu"),
-        lambda value: torch.set_autocast_enabled("cpu", value),
-    ),
-    (torch.get_default_dtype, torch.set_default_dtype),
-    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
-    (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
-    (torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp),
-    (torch.is_warn_always_enabled, torch.set_warn_always),
-    (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
-    (
-        lambda: torch.get_autocast_dtype("cpu"),
-        lambda value: torch.set_autocast_dtype("cpu", value),
-    ),
-    (
-        lambda: (
-            torch.are_deterministic_algorithms_enabled(),
-            torch.is_deterministic_algorithms_warn_only_enabled(),
-        ),
-        lambda value: torch.use_deterministic_algorithms(value[0], warn_only=value[1]),
-    ),
-    (random.getstate, random.setstate),
-    (lambda: decimal.getcontext().copy(), decimal.setcontext),
-)
-"""Reads and writes what a program may change."""
-ATTRIBUTES: tuple[tuple[Any, str], ...] = (
-    (torch.backends.mkldnn, "enabled"),
-    (torch.backends.cudnn, "benchmark"),
-    (RemovableHandle, "next_id"),  # the keys of dictionaries of hooks
-)
-"""Attributes that a program may change, with their owners."""
+_NAMES = {"torch": torch, "random": random, "decimal": decimal, "os": os}
 
 
 @contextlib.contextmanager
 def own_process_state() -> Iterator[None]:
     """Give the process back as it was."""
-    found = [(put, read()) for read, put in FLAGS]
-    attributes = [(owner, name, getattr(owner, name)) for owner, name in ATTRIBUTES]
-    variables = dict(os.environ)
+    found = [(put, eval(read, dict(_NAMES))) for read, put in PROCESS_FLAGS]
     torch.manual_seed(0)
     try:
         yield
@@ -69,12 +34,7 @@ def own_process_state() -> Iterator[None]:
         _leave_transforms()
         torch.set_default_device(None)
         for put, value in found:
-            put(value)
-        for owner, name, value in attributes:
-            setattr(owner, name, value)
-        for name in os.environ.keys() - variables.keys():
-            del os.environ[name]
-        os.environ.update(variables)
+            eval(put, {**_NAMES, "value": value})
         for name in MODULES:
             sys.modules.pop(name, None)
         _forget_aliases()

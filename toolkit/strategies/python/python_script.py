@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping
 
+from tcdebug.strategies.python.process_flags import MODES, PROCESS_FLAGS
 from tcdebug.strategies.python.python_program import (
     CALL,
     INDENT,
@@ -40,6 +41,7 @@ def python_script(program: PythonProgram, call: Mapping[str, object]) -> str:
     )
     plain = 'eager["program"]'
     main = _MAIN.format(
+        flags=_FLAGS, modes=f"[{', '.join(MODES)}]",
         call=text, settings=settings, compared=1 if way.exports else None,
         eager=f'eager["wrapped"]({plain})' if way.wrapper else plain,
     )  # fmt: skip
@@ -73,7 +75,17 @@ def in_second_thread(call, mode):
 
     return _second_thread.submit(work).result()
 """
+_FLAGS = "\n".join(f"    (lambda: {read}, lambda value: {put})," for read, put in PROCESS_FLAGS)
 _MAIN = '''
+
+import decimal
+import os
+import random
+
+_FLAGS = [  # what a program may change in its process
+{flags}
+]
+
 
 def described(value, known):
     """A value and all that it refers to, as text."""
@@ -91,7 +103,14 @@ def described(value, known):
         return [*parts, {{k: described(v, known) for k, v in own.items() if k[0] != "_"}}]
     seen = id(value) in known or isinstance(value, type(torch))
     if seen or callable(value) and not isinstance(value, torch.nn.Module):
-        return type(value).__name__
+        own = {{}}
+        if isinstance(value, type) and value.__module__ == __name__ and not seen:
+            own = vars(value).items()
+            own = {{k: v for k, v in own if k[0] != "_" and not hasattr(v, "__get__")}}
+        elif not seen:
+            own = {{"defaults": getattr(value, "__defaults__", None)}}
+        own = {{k: described(v, {{*known, id(value)}}) for k, v in own.items()}}
+        return [type(value).__name__, own]
     if isinstance(value, float):
         return value
     if value is None or isinstance(value, (int, str, torch.dtype, torch.Size)):
@@ -99,6 +118,7 @@ def described(value, known):
     known = {{*known, id(value)}}
     items = dict(vars(value)) if hasattr(value, "__dict__") else {{}}
     if isinstance(value, dict):
+        items["keys"] = [repr(key) for key in dict.keys(value)]
         items.update((f"[{{key!r}}]", item) for key, item in dict.items(value))
     elif isinstance(value, (list, tuple)) or type(value).__name__ == "deque":
         items.update((f"[{{k}}]", item) for k, item in enumerate(type(value).__iter__(value)))
@@ -143,6 +163,7 @@ def outcomes(program):
             result = type(error).__name__
         state = {{k: described(v, ()) for k, v in globals().items() if k[0] != "_"}}
         state.pop("outcome", None)
+        state["modes of torch"] = repr({modes})
         yield described(result, ()), state
 
 
@@ -152,9 +173,8 @@ result = None
 def loaded(name):
     """This file as a module of this name, which Dynamo can import."""
     import sys
-    from torch.utils.hooks import RemovableHandle
 
-    RemovableHandle.next_id = 0  # the keys of dictionaries of hooks
+    torch.manual_seed(0)
     module = sys.modules[name] = type(sys)(name)
     module.__file__ = __file__
     with open(__file__) as file:
@@ -162,11 +182,20 @@ def loaded(name):
     return vars(module)
 
 
+def restore(found):
+    """Give the process back as it was before the program ran."""
+    torch.set_default_device(None)
+    for put, value in found:
+        put(value)
+
+
 def main():
     import sys
 
+    found = [(put, read()) for read, put in _FLAGS]
     eager = loaded("eager")
     wanted = list(eager["outcomes"]({eager}))
+    restore(found)
     there = loaded("compiled")
 {settings}    actual = list(there["outcomes"](there["compiled"](there["program"], {call})))
     for number, (right, other) in enumerate(zip(wanted[:{compared}], actual), 1):
