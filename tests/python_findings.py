@@ -17,7 +17,7 @@ T = TypeVar("T")
 FIRST = ("x = torch.ones(2, 3, requires_grad=True)", "y = torch.ones(3)", "n = 1")
 RECENT = (
     "stored_generator", "data_attribute", "random_dtype", "function_name", "docstring",
-    "vmap_function",
+    "vmap_function", "dynamic_buffer",
 )  # fmt: skip
 """Regressions in torch 2.15."""
 MENDED = ("generator_throw", "region_modules")
@@ -113,10 +113,20 @@ CONSTRUCTS = {
     "array_in_inference_mode": DrawnConstruct(
         "function of an array", mode="torch.inference_mode()"
     ),
+    "backward_state": DrawnConstruct(
+        "hook before backward of a module",
+        between="RATES.append(3.0)",
+        then="hook writes to a list",
+        way="compiled autograd",
+        backend="aot_eager",
+        first=GRADIENT,
+    ),
     "builtin_shadowed": DrawnConstruct("shadowed builtin", "max = min"),
     "chain_map": DrawnConstruct("chain map", "CHOSEN_LEVELS['level'] = 7.5"),
     "chunk_write": DrawnConstruct("unbind", "result[-1].add_(1)", backend="aot_eager"),
+    "class_bases": DrawnConstruct("bases of a class", "Based.__bases__ = (Tripling,)"),
     "class_getitem": DrawnConstruct("__class_getitem__", "Typed.rate = 4.0"),
+    "compiled_attribute": DrawnConstruct("mark on a compiled function"),
     "complex_type": DrawnConstruct(
         "parameter n", then="type of a tensor", wanted=("v1",), first=(*FIRST[:2], "n = 1j")
     ),
@@ -134,6 +144,16 @@ CONSTRUCTS = {
     ),
     "dict_order": DrawnConstruct("dict methods", "TABLE['a'] = TABLE.pop('a')"),
     "docstring": DrawnConstruct("docstring", "levelled.__doc__ = None"),
+    "dynamic_alias": DrawnConstruct(
+        "write to the other input",
+        then="multiply",
+        first=("x = torch.ones(3)", "y = x.detach()", "n = 1"),
+        dynamic=True,
+        backend="aot_eager",
+    ),
+    "dynamic_buffer": DrawnConstruct(
+        "state of a module saved", first=PLAIN, dynamic=True, backend="aot_eager"
+    ),
     "export_abs": DrawnConstruct(
         "abs of a size", dynamic=True, way="torch.export, saved and loaded"
     ),
@@ -147,6 +167,7 @@ CONSTRUCTS = {
     "export_no_grad": DrawnConstruct("context", way="torch.export, decomposed"),
     "export_number": DrawnConstruct("scalar of an array", way="torch.export, strict"),
     "export_string": DrawnConstruct("text", way="torch.export, saved and loaded"),
+    "function_hasattr": DrawnConstruct("attribute that a function lacks", "noted.rate = 3.0"),
     "functionalize": DrawnConstruct("func.functionalize", backend="aot_eager"),
     "function_attributes": DrawnConstruct("attributes of a function", "levelled.extra = 1"),
     "function_name": DrawnConstruct("name of a function", "levelled.__name__ = 'other_name'"),
@@ -207,4 +228,5 @@ CONSTRUCTS = {
         "vmap of an autograd function", then="hook writes to a list", between="RATES.append(3.0)"
     ),
     "view_in_no_grad": DrawnConstruct("view in no_grad", backend="aot_eager"),
+    "zero_sign": DrawnConstruct("sign of a number", first=(*PLAIN[:2], "n = -0.0"), dynamic=True),
 }

@@ -25,6 +25,7 @@ from tcdebug.fuzz.verdict import Status
 from tcdebug.strategies.kinds import script_of
 from tcdebug.strategies.python.python_program import CallStep, PythonProgram
 from tests.planted_in_dynamo import PLANTED, SLOW, program
+from tests.planted_in_features import LEAF
 from tests.python_findings import DrawnConstruct
 from tests.support.drawn_programs import drawn
 
@@ -85,6 +86,19 @@ def test_a_fault_planted_in_dynamo_or_aotautograd_is_detected(
     assert status is Status.FAILED
     assert "<locals>" not in signature  # the fault itself must not raise
     assert ("stale graph" in signature) == name.startswith("missing guard")
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_a_wrong_result_is_one_bug_whether_or_not_backward_runs(
+    backward: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With another signature, it would be reported twice, and its program would keep backward."""
+    made = program(
+        "return [x * SCALE]", "SCALE = 3", definitions="SCALE = 2", first=LEAF, backward=backward
+    )
+    fault = PLANTED["missing guard of a constant"]
+    monkeypatch.setattr(fault.place, fault.name, fault.fault(getattr(fault.place, fault.name)))
+    assert judged(made, tmp_path) == (Status.FAILED, "forward | stale graph: wrong result")
 
 
 def test_an_exception_of_the_program_must_have_the_same_class_and_side_effects(

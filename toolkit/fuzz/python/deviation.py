@@ -111,7 +111,9 @@ def _states_differ(
     if value is not None:
         part = "result" if value.path.startswith("result") else "side effect"
         what = "gradient" if value.path.endswith(".grad") else part
-        return Deviation(place, f"wrong {what}", f"{value.path}: {value.detail}", right.phase)
+        # the state is compared after backward, which does not say that backward changed it
+        phase = right.phase if what == "gradient" else "forward"
+        return Deviation(place, f"wrong {what}", f"{value.path}: {value.detail}", phase)
     if right.warned != other.warned:
         detail = f"{other.warned} instead of {right.warned}"
         return Deviation(place, "wrong warnings", detail, "forward")

@@ -15,6 +15,16 @@ class Box(Base):
         self.count = 0
 BOX = Box(2.0)
 """
+BASED = """
+class Doubling:
+    def scaled(self, value):
+        return value * 2.0
+class Tripling:
+    def scaled(self, value):
+        return value * 3.0
+class Based(Doubling):
+    pass
+"""
 BOX_CHANGES = (
     "BOX.scale = 3.0", "Base.bonus = 4.0", "Box.bonus = 5.0", "BOX.bonus = 6.0", "BOX = Box(7.0)",
     "Base.apply = lambda self, value: value + 8", "BOX.apply = lambda value: value + 9",
@@ -240,6 +250,7 @@ OBJECTS = (
             "Made.level = 3.0"),
     written("abstract class", "{a} * (2 if isinstance(SQUARE, Shape) else 3)", ABSTRACT,
             "Shape.register(Square)"),
+    written("bases of a class", "Based().scaled({a})", BASED, "Based.__bases__ = (Tripling,)"),
     written("module attribute", "{a} * settings.level", MODULE, "settings.level = 2.0",
             "settings = types.SimpleNamespace(level=3.0)"),
     statements("local class", "class Local:\n    level = n\n    def act(self, value):\n"

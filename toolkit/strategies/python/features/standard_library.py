@@ -146,6 +146,7 @@ STANDARD_LIBRARY = (
             "GOT.inner = types.SimpleNamespace(level=3.0)"),
     written("math", "{a} * math.sqrt(abs(n)) + math.floor(n / 2) + math.gcd(6, int(n))",
             "import math"),
+    written("sign of a number", "{a} * math.copysign(2.0, n)", "import math"),
     written("divmod and round", "{a} * divmod(n, 2)[1] + round(n * 1.5) + n ** 2"),
     written("bits of a number", "{a} * int(n).bit_length() + (int(n) << 1)"),
     written("format", "{a} * len('{{:>4}}'.format(n)) + len(f'{{n!r:6}}')"),
