@@ -78,6 +78,21 @@ torch.compile(
     backend="eager",
 )(q)
 """
+OWN_PIPELINE = """
+import tcdebug
+import torch
+
+@tcdebug.gated("slow")
+def slow(graph: torch.fx.Graph) -> torch.fx.Graph:
+    for node in list(graph.find_nodes(op="call_function", target=torch.sin)):
+        node.target = lambda x: [torch.sin(x) for _ in range(1000)][0]
+    return graph
+
+module = torch.fx.symbolic_trace(lambda x: torch.sin(x) + 1)
+slow(module.graph)
+module.recompile()
+module(torch.ones(2))
+"""
 HEALTHY = "import torch\ntorch.compile(torch.tanh, backend='eager')(torch.ones(3))\n"
 WRONG_IN_EAGER = "import torch\ntorch.ones(2) @ torch.ones(3)\n"
 ENDLESS = "open('begun', 'w').close()\nimport time\ntime.sleep(600)\n"
@@ -121,7 +136,39 @@ def examples() -> list[Any]:
 @pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize("status", examples())
 def test_each_status_is_reached(status: Status, tmp_path: Path) -> None:
-    example = EXAMPLES[status]
+    reached(status, EXAMPLES[status], tmp_path)
+
+
+PERF = ("bisect", "--oracle", "perf", "--seconds", "120")
+UNJUDGED: Mapping[str, tuple[Example, tuple[str, ...]]] = {
+    "only a pipeline of its own": (
+        Example(OWN_PIPELINE, PERF),
+        ("none could be judged", "user.slow", "the time that it takes"),
+    ),
+    "a healthy graph too": (
+        Example(OWN_PIPELINE + HEALTHY, PERF),
+        ("user.slow", "the time that it takes"),
+    ),
+    "no compiled code": (
+        Example("import torch\ntorch.ones(2) + 1\n", ("bisect", "--oracle", "nan")),
+        ("none could be judged", "its results"),
+    ),
+}
+
+
+@pytest.mark.usefixtures("warm")
+@pytest.mark.parametrize("name", UNJUDGED)
+def test_what_an_oracle_of_graphs_did_not_judge_is_not_called_healthy(
+    name: str, tmp_path: Path
+) -> None:
+    example, words = UNJUDGED[name]
+    notes = reached((7, "unjudged"), example, tmp_path)["notes"]
+    assert len(notes) == len(words)
+    assert all(word in note for word, note in zip(words, notes, strict=True))
+
+
+def reached(status: Status, example: Example, tmp_path: Path) -> Any:
+    """The report of the example, which must have this status."""
     (tmp_path / "script.py").write_text(example.text)
     plain = {k: v for k, v in os.environ.items() if not k.startswith("TCDEBUG_")}
     command = [sys.executable, "-m", "tcdebug", *example.arguments, "--json", "script.py"]
@@ -137,3 +184,4 @@ def test_each_status_is_reached(status: Status, tmp_path: Path) -> None:
     output, errors = process.communicate(timeout=250)
     report = json.loads(output) if status[1] else {"status": ""}
     assert (process.returncode, report["status"]) == status, errors
+    return report

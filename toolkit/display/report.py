@@ -30,7 +30,7 @@ HEADLINES = {
     "unconfirmed": "[warn]it fails, but no culprit was confirmed[/]",
     "no_failure": "nothing fails",
     "fails_in_eager": "the script fails in eager too",
-    "unjudged": "the script does not fail, but not all of its graphs were compared with eager",
+    "unjudged": "no failure was seen, but not everything could be judged",
     "budget": "[warn]the budget is used up[/]; this is the best so far",
     "interrupted": "[warn]interrupted[/]; the same command continues from here",
 }

@@ -9,6 +9,7 @@ import re
 import shlex
 import sys
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
@@ -17,6 +18,8 @@ from typing import ClassVar
 from zipfile import is_zipfile
 
 from tcdebug.display.console import error
+from tcdebug.minifier.cases.criteria import COUNTED
+from tcdebug.minifier.cases.outcome import Kind
 from tcdebug.minifier.investigation.report import Report, ReportedFailure
 from tcdebug.supervision.missing_modules import MissingModule, missing_module
 
@@ -34,10 +37,28 @@ NO_GRAPH = (
     "result"
 )
 NOTHING_JUDGED = (
-    "--oracle {} judges graphs of torch.compile and of inductor, and there was none. "
-    "For a pipeline of your own, let the script fail by itself, such as by an assertion about the "
-    "time that it takes, and leave out --oracle"
+    "--oracle {oracle} judges graphs of torch.compile and of inductor, and none could be judged"
 )
+PIPELINE_NOT_JUDGED = (
+    "--oracle {oracle} does not judge a pipeline that the script calls itself, which has the "
+    "passes {passes}"
+)
+LET_IT_FAIL = (
+    "a fault in a pipeline of the script's own is found if the script fails by itself, such as by "
+    "an assertion about {what}, and --oracle is left out"
+)
+
+
+def not_judged(oracle: str, passes: Sequence[str], no_graph: bool) -> list[str]:
+    """Return notes on what an oracle of graphs did not judge in a script, and a remedy.
+
+    `passes` are those that the script called itself.
+    """
+    notes = [NOTHING_JUDGED.format(oracle=oracle)] if no_graph else []
+    if passes:
+        notes.append(PIPELINE_NOT_JUDGED.format(oracle=oracle, passes=", ".join(passes)))
+    what = "the time that it takes" if Kind.SLOW in COUNTED[oracle] else "its results"
+    return [*notes, LET_IT_FAIL.format(what=what)] if notes else []
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from tcdebug.minifier.cases.layer_names import PROGRAM_PASSES
 from tcdebug.minifier.processes.job import NOT_CAPTURED, SCRIPT_FAILED
 from tcdebug.reading.run_dir import find
 
@@ -66,6 +67,22 @@ def some_not_compared(folder: Path) -> bool:
         elif event["event"] == "fallback" and data["reason"].startswith(NOT_CAPTURED):
             lost |= set(GRAPH.findall(data["what"]))
     return not lost <= compared
+
+
+def none_judged(folder: Path) -> bool:
+    """Return whether no graph of the script passed by itself."""
+    found = [r["data"] for r in find(str(folder)).events() if r["event"] == "candidate"]
+    return not any(c["outcome"] == "ok" and GRAPH.match(c["purpose"]) for c in found)
+
+
+def passes_called(folder: Path) -> tuple[str, ...]:
+    """Return the gated passes that the script called itself, in its run in eager.
+
+    No backend runs there, and a gated pass is left out.
+    """
+    found = [r for r in find(str(folder)).events() if r["event"] == "pass"]
+    units = (r["unit"] for r in found if not r["data"]["allowed"])
+    return tuple(dict.fromkeys(unit for unit in units if unit.startswith(f"{PROGRAM_PASSES}.")))
 
 
 def recording_notes(status: int, folder: Path, endless: str) -> list[str]:

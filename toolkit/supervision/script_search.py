@@ -26,10 +26,10 @@ from tcdebug.minifier.processes.job import PARTIAL, REPORT, SCRIPT_FAILED, SCRIP
 from tcdebug.reading.run_dir import find
 from tcdebug.supervision.eager_failures import (
     NO_GRAPH,
-    NOTHING_JUDGED,
     culprit_notes,
     eager_problem,
     input_notes,
+    not_judged,
 )
 from tcdebug.supervision.graph_behind_script import lost_validation, slow_compile
 from tcdebug.supervision.ranks_alone import search_ranks
@@ -37,7 +37,9 @@ from tcdebug.supervision.recorded_graphs import (
     STUCK,
     fallbacks,
     graph_raised,
+    none_judged,
     nothing_captured,
+    passes_called,
     recording_notes,
     some_not_compared,
 )
@@ -237,6 +239,17 @@ class ScriptSearch:
         healthy = Report(status, run_dir=str(self.run.folder), notes=notes)
         return self._sometimes_failing() or healthy
 
+    def _graphs_passed(self, recorded: int) -> Report:
+        """Return the report of a script that only its graphs can make fail, and none did.
+
+        What the oracle did not judge is no reason to say that nothing fails.
+        """
+        folder, oracle = self.run.folder, self.run.job.wanted.oracle
+        notes = self._whole_notes(recorded)
+        notes += not_judged(oracle, passes_called(folder), none_judged(folder))
+        judged = not (notes or some_not_compared(folder))
+        return Report("no_failure" if judged else "unjudged", run_dir=str(folder), notes=notes)
+
     def _with_line(self, report: Report, failed: ScriptFailure) -> Report:
         """Return the report of a script that Dynamo makes fail, with the statement that does."""
         self.run.progress.say("looking for the statement that Dynamo captures wrongly")
@@ -253,9 +266,7 @@ class ScriptSearch:
     def _whole_script(self, recorded: int, failed: ScriptFailure | None = None) -> Report:
         """Run the script compiled, and investigate how it fails; `failed` if its layer is known."""
         if self.run.job.wanted.graphs_only:
-            captured = not nothing_captured(self.run.folder)
-            notes = [] if captured else [NOTHING_JUDGED.format(self.run.job.wanted.oracle)]
-            return Report("no_failure", run_dir=str(self.run.folder), notes=notes)
+            return self._graphs_passed(recorded)
         self.run.progress.say("running the whole script compiled")
         layer = failed.known_layer if failed else None
         # if no unit is named, the layer has to be confirmed
