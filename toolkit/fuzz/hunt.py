@@ -108,6 +108,8 @@ class Hunt:
     kind: ProgramKind = ProgramKind.GRAPHS
     judged: int = 0
     _known: dict[str, ProgramVerdict] = field(default_factory=dict)
+    _hunted: set[str] = field(default_factory=set)
+    """Programs whose failure was shrunk. A finding need not cover what it was shrunk from."""
     _began: float = field(default_factory=time.monotonic)
 
     def round(self, start: int) -> Found | None:
@@ -167,12 +169,17 @@ class Hunt:
             return
         state.hunted = verdict.signature
         state.smallest = (program, verdict)
+        self._hunted.add(program.key)
         raise Failing(verdict.signature)
 
     def _verdict(self, program: AnyProgram, state: _Round) -> ProgramVerdict:
         """Return the verdict, known if a finding covers it. No program is judged twice."""
         known = self._known.get(program.key)
         if known is not None:
+            if not state.hunted and program.key in self._hunted:
+                return msgspec.structs.replace(known, status=Status.KNOWN)
+            if not state.hunted:
+                state.until = self._shrink_until()
             return self._covered(program, known, state)  # a finding may have been added since
         if state.hunted:
             if time.monotonic() > state.until:

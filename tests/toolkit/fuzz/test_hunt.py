@@ -131,10 +131,31 @@ def test_machines_share_failures_through_a_database(server: str, tmp_path: Path)
 def test_a_program_in_the_database_is_found_once(tmp_path: Path) -> None:
     findings = Findings(tmp_path / "found")
     kept = database(str(tmp_path / "examples"))
-    hunt = Hunt(Broken(), findings, "tcdebug", lambda program, verdict: None, kept)
-    found = next(f for f in map(hunt.round, range(9)) if f)
-    again = hunt.kept()
+    first, second, third = (
+        Hunt(Broken(), findings, "tcdebug", lambda program, verdict: None, kept) for _ in range(3)
+    )
+    found = next(f for f in map(first.round, range(9)) if f)
+    assert first.kept() is None  # nor by the worker that has found it
+    again = second.kept()
     assert again is not None and again.program == found.program
     signature = found.verdict.signature
     findings.add(Finding(signature, "exception", "tcdebug", "", found.program, "2.13.0"))
-    assert hunt.kept() is None
+    assert third.kept() is None
+
+
+def test_a_failure_that_no_finding_covers_is_hunted_once(tmp_path: Path) -> None:
+    """A failure that a fresh process does not show leaves no finding that covers its program.
+
+    It was shrunk again in each round, without a limit of time.
+    """
+    met: list[str] = []
+
+    def judge(program: AnyProgram) -> ProgramVerdict:
+        met.append(program.key)
+        failed = program.key == met[0]
+        return ProgramVerdict(Status.FAILED if failed else Status.PASSED, signature="planted")
+
+    hunt = Hunt(judge, Findings(tmp_path), "tcdebug", lambda program, verdict: None, None)
+    found = hunt.round(7)
+    assert found is not None and found.program.key == met[0]
+    assert hunt.round(7) is None
