@@ -11,6 +11,7 @@ import pytest
 LONGEST = (
     "[late]",
     "[created",
+    "kernels_of_the_script",
     "[hang]",
     "planted_fault_is_named",
     "on_the_cpu_is_bisected",
