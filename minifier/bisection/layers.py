@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
+from tcdebug.compiler.gate.gate import Decision
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.bisect import Ask
 from tcdebug.minifier.bisection.certainty import Repeatable, confirming_runs
+from tcdebug.minifier.cases.layer_names import BACKEND
 from tcdebug.minifier.cases.outcome import Outcome
 from tcdebug.minifier.search.repeats import passes_needed
 from tcdebug.minifier.targets import ladder
@@ -37,6 +39,12 @@ class LayerFinding:
     rungs: tuple[ladder.Rung, ...] = ()
     notes: tuple[str, ...] = ()
     in_doubt: tuple[str, ...] = ()
+
+    def decision(self, backend: str) -> Decision:
+        """Return the layer as a decision. Only that of the backend has a place: its name."""
+        return Decision(
+            self.switch, backend if self.switch == BACKEND else self.switch, "", 0, True
+        )
 
     def settled(self) -> LayerFinding:
         """Return it without the doubt, and without the note about that, which is the first."""

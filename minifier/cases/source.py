@@ -52,6 +52,13 @@ class Source:
     names: Mapping[str, Any]
     constants: Mapping[str, torch.Tensor]
     foreign: tuple[str, ...]
+    kernels: str = ""
+    """The beginning of the text, which defines the Triton kernels that the graph launches."""
+
+    @property
+    def classes(self) -> str:
+        """The text without kernels."""
+        return self.text.removeprefix(self.kernels)
 
 
 def readable_names(case: Case) -> Case:
@@ -94,7 +101,8 @@ def module_source(module: fx.GraphModule, name: str = "Graph") -> Source:
     imports = [import_line(n, v) for n, v in sorted(names.items())] + torch_imports(text)
     imports += sorted(writer.kernels.imports)
     foreign = [n for n, v in names.items() if not import_line(n, v)] + writer.objects
-    return Source(text, tuple(i for i in imports if i), names, writer.constants, tuple(foreign))
+    used_imports = tuple(i for i in imports if i)
+    return Source(text, used_imports, names, writer.constants, tuple(foreign), kernels)
 
 
 @dataclass

@@ -10,7 +10,6 @@ from typing import Generic
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import Fallback
-from tcdebug.compiler.gate.gate import Decision
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.autograd_units import TRUSTS_TRACES, find_units_of_layer
 from tcdebug.minifier.bisection.bisect import (
@@ -263,8 +262,7 @@ class Investigation(Generic[CandidateType]):
             oracle, branch.base, failure, self.wanted_confidence
         )
         if self.findings.layer.switch:
-            layer = self.findings.layer.switch
-            decision = Decision(layer, layer, "", 0, True)  # a layer as a whole has no place
+            decision = self.findings.layer.decision(self.subject.backend)
             branch.fault = Fault(failure, (decision,), whole_unit=True)
             branch.is_layer = True
         place = len(self.findings.notes)

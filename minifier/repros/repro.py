@@ -261,8 +261,8 @@ def _facts(case: Case, repro: Repro) -> list[str]:
 
 def _changes(case: Case, passing: Case) -> list[str]:
     """Return how the graph of a passing case differs: - marks lines of `case`, + of `passing`."""
-    here = module_source(case.module).text.splitlines()
-    there = module_source(readable_names(passing).module).text.splitlines()
+    here = module_source(case.module).classes.splitlines()
+    there = module_source(readable_names(passing).module).classes.splitlines()
     changes = [
         f"    {line[0]} {line[1:].strip()}"
         for line in difflib.unified_diff(here, there, n=0, lineterm="")

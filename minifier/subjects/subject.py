@@ -69,6 +69,11 @@ class Subject(Runner[CandidateType], Protocol[CandidateType]):
     """Something that fails: a captured graph or a whole script."""
 
     @property
+    def backend(self) -> str:
+        """The name of the backend that compiles it."""
+        ...
+
+    @property
     def interpreters(self) -> Interpreters | None:
         """Interpreters that are waiting to run its repros, if there are any."""
         ...

@@ -31,6 +31,7 @@ from tcdebug.supervision.eager_failures import (
     input_notes,
     not_judged,
 )
+from tcdebug.supervision.environment import unused_caches
 from tcdebug.supervision.graph_behind_script import lost_validation, slow_compile
 from tcdebug.supervision.ranks_alone import search_ranks
 from tcdebug.supervision.recorded_graphs import (
@@ -236,6 +237,7 @@ class ScriptSearch:
         if not notes and nothing_captured(self.run.folder):
             return Report("no_failure", run_dir=str(self.run.folder), notes=[NO_GRAPH])
         status = "unjudged" if some_not_compared(self.run.folder) else "no_failure"
+        notes += unused_caches() if status == "no_failure" else []
         healthy = Report(status, run_dir=str(self.run.folder), notes=notes)
         return self._sometimes_failing() or healthy
 
