@@ -2,13 +2,14 @@
 
 Dynamo captures `x.data = y` as `set_` without gradients, followed by a correction of the version of
 `x`. It does not capture these calls themselves. Nor can the function that corrects the version be
-passed to another process.
+passed to another process. From torch 2.15 on it captures an operator of its own instead.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import fx
@@ -19,22 +20,35 @@ GET = re.compile(r"torch\._C\._autograd\._get_data_attr\((\w+)\)")
 SET = re.compile(r"setattr\((\w+), 'data', (\w+)\)")
 CORRECTION = "_lower_version_count_by_1"
 """The function of Dynamo that corrects the version. It is local to a method of Dynamo."""
+ASSIGNMENT = "shallow_copy_data_"
+"""The operator that torch 2.15 has for the assignment."""
 
 
 def restore_assignments(graph: fx.Graph) -> None:
     """Replace what Dynamo captures for `x.data = y` by that assignment."""
     for node in list(graph.nodes):
-        if getattr(node.target, "__name__", "") != CORRECTION:
+        if (replaced := _assigning(node)) is None:
             continue
-        (called,) = node.args
-        if called.target is not torch.Tensor.set_ or len(called.args) != 2:
-            continue
-        changed, data = called.args
-        with graph.inserting_before(called):
+        assigning = replaced[-1]
+        changed, data = assigning.args
+        with graph.inserting_before(assigning):
             graph.call_function(setattr, (changed, "data", data))
-        for replaced in (node, called):
-            replaced.replace_all_uses_with(changed)
-            graph.erase_node(replaced)
+        for call in replaced:
+            call.replace_all_uses_with(changed)
+            graph.erase_node(call)
+
+
+def _assigning(node: Any) -> tuple[Any, ...] | None:
+    """Return the calls that assign to `x.data` and end with a node, the last one first."""
+    name = getattr(node.target, "__name__", "")
+    if name == ASSIGNMENT:
+        return (node,)
+    if name != CORRECTION:
+        return None
+    (called,) = node.args
+    if called.target is not torch.Tensor.set_ or len(called.args) != 2:
+        return None
+    return node, called
 
 
 def as_attribute(line: str) -> str:

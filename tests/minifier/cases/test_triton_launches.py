@@ -105,7 +105,7 @@ def launch_unwritable(x: torch.Tensor) -> torch.Tensor:
 def kernels_are_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dynamo captures launches only where Triton has a device."""
     for name in ("has_triton", "has_triton_tensor_descriptor_host_tma"):
-        monkeypatch.setattr(f"torch.utils._triton.{name}", lambda: True)
+        monkeypatch.setattr(f"torch.utils._triton.{name}", lambda **_: True)
 
 
 def captured(
