@@ -99,11 +99,10 @@ with torch.no_grad():
 @pytest.mark.parametrize(
     ("script", "signature", "unit", "nodes"),
     [
-        (WRONG + ADDITION, "forward | wrong value", TANH, 1),
         (BROKEN_CALL + ADDITION, "compile | RuntimeError | ", "layer.backend", 2),
         (WRONG + AUTOTUNED, "forward | wrong value", TANH, 1),
     ],
-    ids=["not needed", "needed", "autotuned and dynamic"],
+    ids=["needed", "not needed, autotuned and dynamic"],
 )
 def test_a_graph_with_kernels_of_the_script_is_minimised(
     script: str, signature: str, unit: str, nodes: int, tmp_path: Path
