@@ -30,10 +30,9 @@ KINDS = (Kind.EXCEPTION, Kind.CRASH, Kind.HANG)
 """The kinds of failures whose scripts are minimised."""
 NOT_MINIMISED = "the script was not minimised"
 LAST_RUNS = 2
-"""A version runs as often, in two processes at a time, before it is reported.
-
-That takes at most so many times as long as the longest run of the script's repro, which is larger.
-"""
+"""A version runs as often, in two processes at a time, before it is reported."""
+SLOWER = 1.5
+"""A run may take so many times as long as the run of the script's repro."""
 
 
 class MinimisingTask(msgspec.Struct, frozen=True):
@@ -237,7 +236,7 @@ class _Checking:
         The first one is always checked.
         """
         left = self.seconds_left()
-        if self.ran and left < LAST_RUNS * self.task.run_seconds:
+        if self.ran and left < LAST_RUNS * SLOWER * self.task.run_seconds:
             raise BudgetUsed
         self.write(version)
         self.log.emit(ReproWrite(str(self.path), ScriptText(version.text).size, "script"))

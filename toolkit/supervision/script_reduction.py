@@ -15,6 +15,7 @@ from tcdebug.minifier.investigation.minimised_script import (
     MINIMISE,
     NOT_MINIMISED,
     RESULT,
+    SLOWER,
     TASK,
     MinimisedScript,
     minimising_task,
@@ -75,7 +76,7 @@ def longest_run_of_the_repro(supervisor: Supervisor) -> float:
 
 def time_to_minimise(left: float, run_seconds: float) -> float:
     """Return how many of the seconds left minimising may take, so that the result can be run."""
-    return min(TO_MINIMISE * left, left - LAST_RUNS * run_seconds)
+    return min(TO_MINIMISE * left, left - LAST_RUNS * SLOWER * run_seconds)
 
 
 def _as_it_is(supervisor: Supervisor, report: Report, reason: str) -> Report:
