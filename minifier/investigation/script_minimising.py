@@ -262,9 +262,7 @@ class ScriptMinimising:
 
     @property
     def _reserved(self) -> float:
-        """The seconds that are kept for the last checks, if there are any."""
-        if not self.last_checks:
-            return 0.0
+        """The seconds that are kept for the last checks, also for those in fresh processes."""
         most, given = MOST_RESERVED * self.task.seconds, RESERVED * self.task.seconds
         return min(most, max(given, LAST_CHECKS * self.task.run_seconds))
 
