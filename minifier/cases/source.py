@@ -10,8 +10,9 @@ from __future__ import annotations
 import ast
 import keyword
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -193,29 +194,16 @@ class _Writer:
         """Return the lines of `forward`, and record the names they use."""
         code = graph.python_code("self")
         lines = [CLEANUP.sub("", line) for line in code.src.splitlines()]
-        attention = tuple(f"{n.name} = " for n in graph.nodes if is_captured_again(n))
-        lines = [
-            reading_its_values(line) if attention and line.strip().startswith(attention) else line
-            for line in lines
-        ]
+        for node in filter(is_captured_again, graph.nodes):
+            lines = _line_changed(lines, node, reading_its_values)
         for node in filter(scan.reads_numbers, graph.nodes):
-            lines = [
-                scan.reading_its_numbers(line, node)
-                if line.strip().startswith(f"{node.name} = ")
-                else line
-                for line in lines
-            ]
+            lines = _line_changed(lines, node, partial(scan.reading_its_numbers, node=node))
             self.names.update(scan.NAMES)
         variables = {node.name for node in graph.nodes if not is_launch(node)}
         for node in graph.nodes:
             if isinstance(node.target, KernelLaunch):
                 called = self.kernels.add(node.target, variables)
-                lines = [
-                    launch_line(line, node, called)
-                    if line.strip().startswith(f"{node.name} = ")
-                    else line
-                    for line in lines
-                ]
+                lines = _line_changed(lines, node, partial(launch_line, node=node, name=called))
         lines = [
             as_attribute(PRIVATE.sub(_public, line.replace(" -> tuple", ""))) for line in lines
         ]
@@ -227,6 +215,12 @@ class _Writer:
                 body = [re.sub(rf"\b{name}\b", plain, line) for line in body]
             self.names[plain if name.startswith("__") else name] = value
         return body
+
+
+def _line_changed(lines: Sequence[str], node: fx.Node, change: Callable[[str], str]) -> list[str]:
+    """Return the lines of a graph, with a change of the one that assigns to a node."""
+    begins = f"{node.name} = "
+    return [change(line) if line.strip().startswith(begins) else line for line in lines]
 
 
 def _writable(module: fx.GraphModule) -> fx.Graph:

@@ -79,7 +79,8 @@ def observed_without_memory(case: Case) -> Observed:
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     watcher = _RegionWatcher(case.module, mode)
     with _fake_mode(mode, case):
-        watcher.run(*_fake_inputs(case, mode))
+        values = fx.node.map_aggregate(case.values(), lambda v: _as_fake(v, mode))
+        watcher.run(*values)
     return Observed(watcher.values, mode, case)
 
 
@@ -160,17 +161,11 @@ def _all_dynamic(dimensions: int) -> StatelessSymbolicContext[Any, Any]:
 
 
 def _runs(case: Case) -> bool:
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
     try:
-        with _fake_mode(mode, case):
-            fx.Interpreter(case.module).run(*_fake_inputs(case, mode))
+        observed_without_memory(case)
     except Exception:  # an operator may raise anything for arguments it does not accept
         return False
     return True
-
-
-def _fake_inputs(case: Case, mode: FakeTensorMode) -> list[Any]:
-    return [fx.node.map_aggregate(value, lambda v: _as_fake(v, mode)) for value in case.values()]
 
 
 def _as_fake(value: Any, mode: FakeTensorMode) -> Any:

@@ -32,16 +32,21 @@ raise SystemExit(0 if torch.allclose(got, f(x)) else 1)
 """
 
 
+def assert_confirmed_in_forks(done: Any) -> None:
+    """Assert that one node is left, in candidates that were forked before CUDA was initialised."""
+    assert done.json["status"] == "confirmed", done.stderr
+    assert done.json["nodes_after"] == 1
+    assert FORKED_BEFORE_CUDA in done.json["notes"]
+
+
 def test_set_up_before_cuda_is_initialised_applies_in_forked_candidates(
     tcdebug: Command, script: Script
 ) -> None:
     done = tcdebug("bisect", "--json", script(WRONG_SIN + INITIALISE + RUN))
     report = done.json
     assert done.status == 0, done.stderr
-    assert report["status"] == "confirmed"
+    assert_confirmed_in_forks(done)
     assert [c["unit"] for c in report["culprits"]] == ["lower.aten.sin.default"]
-    assert report["nodes_after"] == 1
-    assert FORKED_BEFORE_CUDA in report["notes"]
     assert WHOLE_SCRIPTS not in report["notes"]
 
 
@@ -51,10 +56,7 @@ def test_a_default_device_is_in_force_in_the_script_and_not_where_candidates_are
     text = INITIALISE.replace("try:", "torch.set_default_device('meta')\ntry:")
     check = "assert torch.empty(0).device.type == 'meta'\ntorch.set_default_device(None)\n"
     done = tcdebug("bisect", "--json", script(WRONG_SIN + text + check + RUN))
-    report = done.json
-    assert report["status"] == "confirmed", done.stderr
-    assert report["nodes_after"] == 1
-    assert FORKED_BEFORE_CUDA in report["notes"]
+    assert_confirmed_in_forks(done)
 
 
 def test_a_block_with_a_default_device_is_left_where_candidates_are_forked(
@@ -72,10 +74,7 @@ with torch.device("cpu"), torch.device("meta"):
 assert torch.empty(0).device.type == "cpu"
 """
     done = tcdebug("bisect", "--json", script(WRONG_SIN + text + RUN))
-    report = done.json
-    assert report["status"] == "confirmed", done.stderr
-    assert report["nodes_after"] == 1
-    assert FORKED_BEFORE_CUDA in report["notes"]
+    assert_confirmed_in_forks(done)
 
 
 def test_a_mode_that_puts_tensors_on_a_device_is_not_stopped(
