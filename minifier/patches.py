@@ -15,7 +15,8 @@ from tcdebug.minifier.capture import (
 )
 from tcdebug.minifier.cases import settings
 from tcdebug.minifier.judging import untimed_guards
-from tcdebug.minifier.processes import sleeping, threads
+from tcdebug.minifier.processes import threads
+from tcdebug.minifier.processes.devices import sleeping
 from tcdebug.minifier.profiling import inductor_profiling
 from tcdebug.minifier.reuse import calls
 from tcdebug.minifier.sessions import one_rank, undisturbed

@@ -16,8 +16,8 @@ from tcdebug.compiler.events.schema import Fallback
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.investigation.report import Report
 from tcdebug.minifier.oracles.other_failures import OtherFailures
+from tcdebug.minifier.processes.devices.sleeping import Sleeping
 from tcdebug.minifier.processes.job import REPORT, SCRIPT_FAILED, Job, Rank
-from tcdebug.minifier.processes.sleeping import Sleeping
 from tcdebug.minifier.processes.threads import Threads
 from tcdebug.minifier.repros.fake_group import communicates
 from tcdebug.minifier.repros.script_setup import Script

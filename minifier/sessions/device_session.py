@@ -14,14 +14,12 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import msgspec
 import torch
-from torch.utils._device import DeviceContext
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.run_events import WorkerStart
@@ -38,6 +36,8 @@ from tcdebug.minifier.cases.outcome import Outcome
 from tcdebug.minifier.investigation.report import Report
 from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.processes.channel import Parent, channel
+from tcdebug.minifier.processes.devices.default_devices import DefaultDevices
+from tcdebug.minifier.processes.devices.sleeping import Sleeping, driver_is_initialised
 from tcdebug.minifier.processes.fork import divided
 from tcdebug.minifier.processes.imports import ImportsOfChildren
 from tcdebug.minifier.processes.job import (
@@ -49,7 +49,6 @@ from tcdebug.minifier.processes.job import (
 )
 from tcdebug.minifier.processes.prctl import bound_to_this_process
 from tcdebug.minifier.processes.process import Child
-from tcdebug.minifier.processes.sleeping import Sleeping, driver_is_initialised
 from tcdebug.minifier.processes.threads import Threads
 from tcdebug.minifier.reduction.details.lift_constants import LiftConstants
 from tcdebug.minifier.sessions.execution import Broken, Finished, leave
@@ -255,53 +254,6 @@ class DeviceSession(Session):
             self.log.emit(Fallback(NOT_FORKED, what))
             raise Finished
         return alone
-
-
-@dataclass(frozen=True)
-class DefaultDevices:
-    """The default devices of a script, which are not in force until they are restored."""
-
-    default: torch.device | None
-    """The one that the script set with `torch.set_default_device`, if it was in force."""
-    modes: Sequence[Any]
-    """The modes that were in force, the innermost last: blocks like `with torch.device("cuda")`.
-
-    The mode of the default device is None.
-    """
-
-    @classmethod
-    def left(cls) -> DefaultDevices:
-        """Leave all default devices, so that tensors of this process are on the CPU.
-
-        Inside a call with which the script creates a tensor, none is in force. The default device
-        is read without `torch.get_default_device`, which would initialise CUDA to number it.
-        """
-        context, modes = _default_context(), _replaced_modes([])
-        _replaced_modes([m for m in modes if m is context or not isinstance(m, DeviceContext)])
-        default = context.device if context is not None and context in modes else None
-        if default:
-            torch.set_default_device(None)
-        return cls(default, [None if m is context else m for m in modes])
-
-    def restore(self) -> None:
-        """Put them in force again."""
-        if self.default:
-            torch.set_default_device(self.default)
-        _replaced_modes([_default_context() if m is None else m for m in self.modes])
-
-
-def _default_context() -> DeviceContext | None:
-    context: DeviceContext | None = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
-    return context
-
-
-def _replaced_modes(modes: Sequence[Any]) -> list[Any]:
-    """Replace the modes that are in force, the innermost last; return what they were."""
-    count = torch._C._len_torch_function_stack()
-    before = [torch.overrides._pop_mode() for _ in range(count)]  # type: ignore[no-untyped-call] # not annotated
-    for mode in modes:
-        torch.overrides._push_mode(mode)  # type: ignore[no-untyped-call] # not annotated
-    return before[::-1]
 
 
 def _unfit_to_serve() -> str:

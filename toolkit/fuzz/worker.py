@@ -39,8 +39,8 @@ from tcdebug.fuzz.python.standalone import FAILS, confirmed
 from tcdebug.fuzz.runner import NothingCompiles, Notify, ProgramRunner
 from tcdebug.fuzz.verdict import ProgramVerdict, Status
 from tcdebug.minifier.judging.replay import SEED
+from tcdebug.minifier.processes.devices.sleeping import Sleeping
 from tcdebug.minifier.processes.job import check_compiler
-from tcdebug.minifier.processes.sleeping import Sleeping
 from tcdebug.minifier.processes.threads import one_thread
 from tcdebug.minifier.sessions.execution import leave
 from tcdebug.minifier.sessions.search import warm_up

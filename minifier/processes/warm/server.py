@@ -16,17 +16,13 @@ import importlib
 import json
 import os
 import runpy
-import signal
 import sys
-import time
 from multiprocessing.connection import Client, Connection
 from typing import Any
 
-from tcdebug.minifier.processes.prctl import ADOPT_ORPHANS, DIE_WITH_PARENT, process_control
+from tcdebug.minifier.processes.prctl import ADOPT_ORPHANS, become_child_of, process_control
 from tcdebug.minifier.processes.spawn import input_again
 
-LONGEST = 1.0
-"""Seconds that a process waits for Linux to give it its parent, which takes microseconds."""
 Orders = dict[str, Any]
 """What a process runs, and where; or, with the key `call`, a function to call."""
 
@@ -60,7 +56,7 @@ def served(sender: Connection[bytes, bytes]) -> Orders:
         if between == 0:
             if os.fork():
                 os._exit(0)
-            adopted = _become_child_of(orders["parent"])
+            adopted = become_child_of(orders["parent"])
             sender.send_bytes(b"%d" % (os.getpid() if adopted else 0))
             sender.close()
             if adopted:
@@ -85,23 +81,6 @@ def run(orders: Orders) -> None:
     sys.path[0] = os.getcwd()
     sys.argv[:] = orders["arguments"]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-
-
-def _become_child_of(parent: int) -> bool:
-    """Wait until `parent` is our parent, then lead a session that ends with it.
-
-    False if it does not become our parent, which it can only if it is our ancestor.
-    """
-    end = time.monotonic() + LONGEST
-    while os.getppid() != parent:
-        if time.monotonic() > end:
-            return False
-        os.sched_yield()
-    os.setsid()
-    control = process_control()
-    control(DIE_WITH_PARENT, int(signal.SIGKILL), 0, 0, 0)
-    control(ADOPT_ORPHANS, 1, 0, 0, 0)
-    return os.getppid() == parent
 
 
 def _reseed() -> None:

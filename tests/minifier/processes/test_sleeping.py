@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.minifier.processes.sleeping import Sleeping
+from tcdebug.minifier.processes.devices.sleeping import Sleeping
 
 ASK = "import torch\ndef ask(): return torch.cuda.is_available()"
 
