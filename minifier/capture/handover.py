@@ -2,7 +2,8 @@
 
 The other process has the functions and classes that the script defined before the fork; they are
 passed by name. Device tensors are passed as CPU tensors. The file holds a pickle, and is read once,
-by a process on the same machine.
+by a process on the same machine. A candidate is handed to a replay of the script in the same way
+(see `processes.devices.replays`); it may use what the script has defined since.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import Case, attributes
+from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.cases.operators.triton_launches import is_operator, launched
 from tcdebug.minifier.cases.placement import HostedInputs, NotMovable, hosted
 from tcdebug.minifier.targets.backends import INDUCTOR, Backend
@@ -29,14 +31,33 @@ class NotTransferable(TypeError):
 
 
 @dataclass(frozen=True)
+class Asked:
+    """What is asked about a candidate that is handed to a replay."""
+
+    work: str
+    """What the replay does with it, a word of `subjects.graph`."""
+    toggles: Sequence[str]
+    """The toggles that it is compiled under, as texts."""
+    kept: Path | None
+    """The folder for the texts of its stages, if they are wanted."""
+    wanted: Criteria
+    setup: str
+    """The set-up of the scripts that the user's command judges."""
+
+
+@dataclass(frozen=True)
 class Handover:
-    """A graph of a script, which the process that runs the script hands to the searching one."""
+    """A graph of a script, which the process that runs the script hands to the searching one.
+
+    A candidate that the searching process hands to a replay is `asked` about.
+    """
 
     case: Case
     backend: Backend
     ambient: Ambient
     ordinal: int
     call: int
+    asked: Asked | None = None
 
 
 @dataclass(frozen=True)
@@ -49,6 +70,7 @@ class _Packed:
     ambient: Ambient
     ordinal: int
     call: int
+    asked: Asked | None
 
 
 def write_handover(handover: Handover, path: Path) -> None:
@@ -58,8 +80,9 @@ def write_handover(handover: Handover, path: Path) -> None:
         backend = replace(backend, backend=INDUCTOR)
     try:
         packed = _Packed(
-            case.module, hosted(case), backend, handover.ambient, handover.ordinal, handover.call
-        )
+            case.module, hosted(case), backend, handover.ambient, handover.ordinal, handover.call,
+            handover.asked,
+        )  # fmt: skip
         with path.open("wb") as file:
             _Pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(packed)
     except NotMovable as problem:
@@ -76,7 +99,7 @@ def read_handover(path: Path) -> Handover:
     except Exception as problem:  # the script may use what it defined after the fork
         raise NotTransferable(f"{type(problem).__name__}: {problem}") from problem
     case = Case(packed.module, inputs)
-    return Handover(case, packed.backend, packed.ambient, packed.ordinal, packed.call)
+    return Handover(case, packed.backend, packed.ambient, packed.ordinal, packed.call, packed.asked)
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ def hosted(case: Case) -> HostedInputs:
             raise NotMovable(
                 f"{spec.name} is a {type(value).__name__}, {value.layout}, on {device}"
             )
-        inputs.append(replace(spec, value=None, device="" if device == HOST else device))
+        inputs.append(replace(spec, value=None, device=spec.device if device == HOST else device))
     others = zip(apart.parts, family.places, strict=True)
     return HostedInputs(
         _moved(family, lambda place, device: HOST),

@@ -38,6 +38,8 @@ INVALID_BACKEND = "InvalidBackend"
 """The exception that torch raises if a script names a backend that is not registered."""
 FORKED_BEFORE_CUDA = "candidates were forked from a process that had not initialised CUDA"
 """A note of reports on device graphs whose candidates were forked."""
+REPLAYED = "each candidate ran the script from before it initialised CUDA up to the failing graph"
+"""The same for candidates that run in replays of the script."""
 SCRIPT_ON_DEVICES = "the script, forked before it initialises CUDA"
 """The purpose, in its event, of the process that continues the script after that fork."""
 NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"
@@ -139,6 +141,8 @@ class Job(msgspec.Struct, frozen=True):
     """watch: compare compiled results with those of eager."""
     guards: bool = False
     """watch: compare calls that reuse a capture of Dynamo with a fresh capture."""
+    replays: bool = False
+    """search: each candidate on a GPU runs the script up to its graph."""
     every_call: bool = False
     """watch: keep the inputs of every call, for failures that end the process."""
     steps: int = 0

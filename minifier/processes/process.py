@@ -203,6 +203,8 @@ class Child:
     @property
     def sources(self) -> list[Channel | int]:
         """The objects that become readable when there is news of the child."""
+        if self.ended is not None:
+            return []
         channel = [self.channel] if self.channel is not None and self._listening else []
         return [*channel, *([] if self.exit_signal is None else [self.exit_signal])]
 

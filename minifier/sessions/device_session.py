@@ -5,6 +5,9 @@ therefore stops when the script is about to initialise CUDA, with everything tha
 up until then in force. It never initialises CUDA itself, but forks candidates that do. A child
 continues the script, runs the graphs in eager on the device, and hands each over to be judged. When
 a graph fails, that child is ended.
+
+A candidate may need what the script sets up after it has initialised CUDA. Then the child searches
+the graph itself, and its candidates run in replays of the script (see `processes.devices.replays`).
 """
 
 from __future__ import annotations
@@ -14,7 +17,9 @@ import os
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -24,7 +29,9 @@ import torch
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.run_events import WorkerStart
 from tcdebug.compiler.events.schema import Fallback
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.capture.handover import (
+    Asked,
     Handover,
     NotTransferable,
     read_handover,
@@ -35,30 +42,36 @@ from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.outcome import Outcome
 from tcdebug.minifier.investigation.report import Report
 from tcdebug.minifier.oracles.oracle import Oracle
+from tcdebug.minifier.oracles.question import Question
 from tcdebug.minifier.processes.channel import Parent, channel
 from tcdebug.minifier.processes.devices.default_devices import DefaultDevices
+from tcdebug.minifier.processes.devices.replays import Replay, Replays, divided_for_replays
 from tcdebug.minifier.processes.devices.sleeping import Sleeping, driver_is_initialised
 from tcdebug.minifier.processes.fork import divided
 from tcdebug.minifier.processes.imports import ImportsOfChildren
 from tcdebug.minifier.processes.job import (
     FAULT,
     FORKED_BEFORE_CUDA,
+    REPLAYED,
     REPORT,
     SCRIPT_ON_DEVICES,
     Job,
+    Rank,
 )
 from tcdebug.minifier.processes.prctl import bound_to_this_process
-from tcdebug.minifier.processes.process import Child
+from tcdebug.minifier.processes.process import Child, Limits
 from tcdebug.minifier.processes.threads import Threads
 from tcdebug.minifier.reduction.details.lift_constants import LiftConstants
+from tcdebug.minifier.repros.fake_group import group_of
 from tcdebug.minifier.sessions.execution import Broken, Finished, leave
+from tcdebug.minifier.sessions.one_rank import collectives_replaced
 from tcdebug.minifier.sessions.search import Session
 from tcdebug.minifier.sessions.undisturbed import timers_stopped
 from tcdebug.minifier.subjects.graph import GraphSubject
 from tcdebug.minifier.targets.backends import INDUCTOR, Backend
 
-NEXT = b"next"
-"""The request to the script's process for the next graph."""
+NEXT, SEARCH = b"next", b"search"
+"""The requests to the script's process: for the next graph, and to search the last one itself."""
 MEMORY = "CUDA out of memory"
 NOT_FORKED = "candidates on a GPU run the whole script, each in a fresh process"
 
@@ -73,10 +86,18 @@ class DeviceSession(Session):
         self.parent: Parent | None = None
         self.script_process: Child | None = None
         self.handed: Handover | None = None
+        self.replays: Replays | None = None
+        """Set in the process that continues the script."""
+        self.replay: Replay | None = None
+        """Set in a process that runs the script for a candidate."""
+        self.replayed: Handover | None = None
+        """The graph that the script's process searches."""
         self.told = False
         self.serving = False
         """Whether this process has stopped before initialising CUDA."""
         self.imports = ImportsOfChildren(self.folder)
+        self.candidates = 0
+        """The number of candidates that were handed to replays."""
 
     @property
     def suspects_hangs(self) -> bool:
@@ -85,7 +106,9 @@ class DeviceSession(Session):
 
     def judge(self, case: Case, backend: Backend, ordinal: int, call: int) -> None:
         """Judge a graph in this process, or hand it over to the process that judges."""
-        if self.parent is not None:
+        if self.replay is not None:
+            self._work_on_candidate(self.replay, case, ordinal, call)
+        elif self.parent is not None:
             with timers_stopped():
                 self._hand_over(self.parent, case, backend, ordinal, call)
         elif self._can_fork():
@@ -95,6 +118,8 @@ class DeviceSession(Session):
         """Write the report, with a note on how candidates reached the device."""
         if self.handed is not None:
             report = msgspec.structs.replace(report, notes=[FORKED_BEFORE_CUDA, *report.notes])
+        if self.replayed is not None:
+            report = msgspec.structs.replace(report, notes=[REPLAYED, *report.notes])
         super().write(report, name)
 
     # -- the process that continues the script ------------------------------------------------
@@ -111,8 +136,74 @@ class DeviceSession(Session):
             self._only_in_the_script(ordinal, problem)
             return
         torch.cuda.empty_cache()
-        parent.reply(path.name.encode())
-        parent.request()
+        if not self.job.replays:
+            parent.reply(path.name.encode())
+            if parent.request() != SEARCH:
+                return
+        try:
+            self._search_here(path)
+        finally:
+            path.unlink(missing_ok=True)
+
+    def _search_here(self, path: Path) -> None:
+        """Judge a graph with candidates in replays of the script."""
+        try:
+            handed = self.replayed = read_handover(path)
+        except NotTransferable as problem:
+            self._only_in_the_script(int(path.name.split("-")[1]), problem)
+            return
+        assert self.replays is not None
+        self.warm.add(handed.backend.name)  # only replays compile
+        try:
+            super().judge(handed.case, handed.backend, handed.ordinal, handed.call)
+        finally:
+            self.replays.end()
+        self.replayed = None
+
+    def _start_replay(
+        self, backend: Backend, setup: str, work: str, question: Question[Case], limits: Limits
+    ) -> Child:
+        """Hand a candidate to a replay, which works on it."""
+        replays, graph = self.replays, self.replayed
+        assert replays is not None
+        assert graph is not None
+        self.candidates += 1
+        path = self.folder / f"candidate-{self.candidates}.handover"
+        asked = Asked(work, question.toggles.texts(), question.kept, self.job.wanted, setup)
+        place = graph.ordinal, graph.call
+        candidate = Handover(question.candidate, backend, graph.ambient, *place, asked)
+        try:
+            write_handover(candidate, path)
+        except NotTransferable as problem:  # its replay ends without an answer
+            self.log.emit(Fallback("a candidate cannot be handed to a replay", str(problem)[:2000]))
+        output = self.folder / "candidates.log"
+        return replays.start(str(path).encode(), place, limits, self.job.jobs, output)
+
+    # -- a process that runs the script for a candidate -----------------------------------------
+
+    def _work_on_candidate(self, replay: Replay, case: Case, ordinal: int, call: int) -> None:
+        """If this call is the one of the candidate, work on the candidate and end this process."""
+        if (ordinal, call) != (replay.ordinal, replay.call):
+            return
+        self.recorder.active = False
+        try:
+            handed = read_handover(Path(replay.candidate().decode()))
+            replay.answer(self._worked_on(handed, group_of(case), replay.parent))
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)  # the script must not continue
+
+    def _worked_on(
+        self, handed: Handover, group: Rank | None, notify: Callable[[str], None]
+    ) -> bytes:
+        asked = handed.asked
+        assert asked is not None
+        self.job = msgspec.structs.replace(self.job, wanted=asked.wanted)
+        subject = super()._subject(handed.backend, handed.ordinal, asked.setup, (asked.setup,))
+        question = Question(handed.case, Toggles.parse(asked.toggles), "", asked.kept)
+        with self.undisturbed.search(), collectives_replaced(group):
+            return subject.done(asked.work, question, notify)
 
     def _only_in_the_script(self, ordinal: int, problem: Exception) -> None:
         what = f"graph {ordinal} is judged only as a part of the script"
@@ -159,9 +250,15 @@ class DeviceSession(Session):
         os.setsid()
         bind()
         ours.close()
+        divided_again = divided_for_replays(self._warm_up)
         self._continue(defaults)
         self.threads.restore()
         self.log = EventLog(self.folder)
+        if isinstance(divided_again, Replay):
+            theirs.close()
+            self.replay = divided_again
+            return
+        self.replays = divided_again
         self.parent = Parent(theirs)
         self.parent.request()
 
@@ -176,8 +273,10 @@ class DeviceSession(Session):
         status = 0
         try:
             self._warm_up()
-            while isinstance(reply := script.ask(NEXT), bytes):
-                self._judge_handed(self.folder / reply.decode())
+            request = NEXT
+            while isinstance(reply := script.ask(request), bytes):
+                judged = self._judge_handed(self.folder / reply.decode())
+                request = NEXT if judged else SEARCH
             status = reply.status if reply.status is not None else 128 + reply.signal
         except Finished:
             pass
@@ -190,7 +289,7 @@ class DeviceSession(Session):
         leave(status)
 
     def _warm_up(self) -> None:
-        """Set up what compiles for a GPU need, while the script's process initialises CUDA."""
+        """Set up what compiles for a GPU need, in a process that forks candidates or replays."""
         if self.job.backend not in (None, INDUCTOR):
             return
         from tcdebug.minifier.targets import inductor  # noqa: PLC0415 - start-up time
@@ -199,27 +298,35 @@ class DeviceSession(Session):
         inductor.warm_up_for_devices(self.log)
         self.recorder.active = True
 
-    def _judge_handed(self, path: Path) -> None:
+    def _judge_handed(self, path: Path) -> bool:
+        """Judge a graph. Return whether that was possible; if not, its file stays."""
         try:
             handed = read_handover(path)
         except NotTransferable as problem:
-            self._only_in_the_script(int(path.name.split("-")[1]), problem)
-            return
-        finally:
-            path.unlink(missing_ok=True)
+            reason = f"the process that stopped before CUDA cannot read the graph: {problem}"
+            self._only_in_replays(int(path.name.split("-")[1]), reason)
+            return False
         mine, theirs = (_set_by(a) for a in (Ambient.current(), handed.ambient))
         if gone := mine - theirs:
             reason = f"reset after CUDA was initialised: {', '.join(sorted(gone))}"
-            self._only_in_the_script(handed.ordinal, NotTransferable(reason))
-            return
+            self._only_in_replays(handed.ordinal, reason)
+            return False
+        path.unlink()
         self.handed = handed
         self.warm.add(handed.backend.name)  # a compile here might initialise CUDA
         super().judge(handed.case, handed.backend, handed.ordinal, handed.call)
+        return True
+
+    def _only_in_replays(self, ordinal: int, reason: str) -> None:
+        what = f"candidates of graph {ordinal} run the script up to the graph"
+        self.log.emit(Fallback(what, reason[:2000]))
 
     def _subject(
         self, backend: Backend, ordinal: int, setup: str, setups: tuple[str, ...]
     ) -> GraphSubject:
         subject = replace(super()._subject(backend, ordinal, setup, setups), wake=self._wake)
+        if self.replayed is not None:
+            return replace(subject, replay=partial(self._start_replay, backend, setup))
         if self.handed is None:
             return subject
         entered, ambient = contextlib.ExitStack(), self.handed.ambient
@@ -241,8 +348,15 @@ class DeviceSession(Session):
         """End the script's process, because the candidates need its device memory.
 
         If memory ran out, the graph is judged again without that process and with one candidate at
-        a time. If it then fits, the script must be judged as a whole.
+        a time. If it then fits, the script must be judged as a whole. So it must if memory ran out
+        in a replay, since the script's process has a part of it.
         """
+        if self.replayed is not None:
+            if MEMORY in outcome.signature:
+                what = "a replay of the script ran out of device memory beside other processes"
+                self.log.emit(Fallback(NOT_FORKED, what))
+                raise Finished
+            return oracle
         if self.script_process is not None:
             self.script_process.end()
         if MEMORY not in outcome.signature:

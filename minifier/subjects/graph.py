@@ -74,6 +74,11 @@ FORK_REFUSED = "fork-based multiprocessing"
 """The text of autograd's error in a child that was forked after device threads were started."""
 
 
+JUDGE, CHECK_OPERATORS = "judge", "check operators"
+"""What a child does with a candidate."""
+Replay = Callable[[str, Question[Case], Limits], Child]
+
+
 class NotOnDevices(Exception):
     """Something could not be done with a graph on its devices; the message says why."""
 
@@ -110,6 +115,10 @@ class GraphSubject:
     """Called in a child if the case needs a device. Raises if no device is available."""
     imports: ImportsOfChildren | None = None
     """Records what children import, if this process should import it too."""
+    replay: Replay | None = None
+    """Starts a child that runs the script up to the graph before it works on a candidate.
+
+    If it is None, this process is forked instead. Otherwise this process may use the devices."""
     interpreters: Interpreters | None = None
     """Interpreters that wait to run its repros."""
     script: str = ""
@@ -148,7 +157,8 @@ class GraphSubject:
     def key(self) -> tuple[str, ...]:
         """Everything an answer depends on: backend, code, settings, memory limit, and the judge."""
         target = (self.target.name, repr(self.target.call()))
-        return (*target, surroundings(), self.place, str(self.memory), self._judge.key)
+        where = ("replay",) if self.replay else ()
+        return (*target, surroundings(), self.place, str(self.memory), self._judge.key, *where)
 
     @property
     def least_hang_seconds(self) -> float:
@@ -156,28 +166,37 @@ class GraphSubject:
         return LEAST_SECONDS if self.target.name == EMBEDDED else LEAST_OF_OTHERS
 
     def start(self, question: Question[Case], limits: Limits) -> Child:
-        """Fork a child that judges the case of a question."""
-
-        def work(notify: Callable[[str], None]) -> bytes:
-            if self.imports is not None:
-                self.imports.begin()
-            case = self._in_place(question.candidate)
-            if isinstance(case, Outcome):
-                return msgspec.json.encode(case)
-            kept = question.kept
-            toggles = question.toggles
-            judge = self._judge
-            if kept is not None:
-                oracle = self.criteria.oracle
-                judge = keeper_of(self._candidates, self.folder, kept, toggles, oracle)
-            outcome = judge(case, toggles, notify)
-            if self.imports is not None:
-                self.imports.save()
-            return msgspec.json.encode(outcome)
-
-        child = self._forked(work, limits)
+        """Start a child that judges the case of a question."""
+        if self.replay is None:
+            child = self._forked(partial(self.judged, question), limits)
+        else:
+            child = self.replay(JUDGE, question, limits)
         child.signs = self._events_of(child.pid)
         return child
+
+    def done(self, work: str, question: Question[Case], notify: Callable[[str], None]) -> bytes:
+        """In a child, do `JUDGE` or `CHECK_OPERATORS` with a candidate. Return the answer."""
+        if work == JUDGE:
+            return self.judged(question, notify)
+        return self.operators_checked(question.candidate)
+
+    def judged(self, question: Question[Case], notify: Callable[[str], None]) -> bytes:
+        """In a child, judge the case of a question. Return its encoded outcome."""
+        if self.imports is not None:
+            self.imports.begin()
+        case = self._in_place(question.candidate)
+        if isinstance(case, Outcome):
+            return msgspec.json.encode(case)
+        kept = question.kept
+        toggles = question.toggles
+        judge = self._judge
+        if kept is not None:
+            oracle = self.criteria.oracle
+            judge = keeper_of(self._candidates, self.folder, kept, toggles, oracle)
+        outcome = judge(case, toggles, notify)
+        if self.imports is not None:
+            self.imports.save()
+        return msgspec.json.encode(outcome)
 
     def _events_of(self, pid: int) -> Path:
         return self.folder / f"events-{pid}.jsonl"
@@ -225,6 +244,11 @@ class GraphSubject:
 
         Raises NotOnDevices.
         """
+        if self.replay is not None:
+            try:
+                return work(placed(candidate))
+            except Exception as problem:
+                raise NotOnDevices(f"{type(problem).__name__}: {problem}") from problem
         if not devices(candidate):
             return work(candidate)
 
@@ -370,13 +394,19 @@ class GraphSubject:
         if not any(custom_operators(candidate.module)):
             return []
 
-        def work(notify: Callable[[str], None]) -> bytes:
-            case = self._in_place(candidate)
-            return msgspec.json.encode([] if isinstance(case, Outcome) else misregistered(case))
-
-        ended = finished(self._forked(work, Limits()))
+        if self.replay is None:
+            child = self._forked(lambda notify: self.operators_checked(candidate), Limits())
+        else:
+            question = Question(candidate, Toggles(), "custom operators")
+            child = self.replay(CHECK_OPERATORS, question, Limits())
+        ended = finished(child)
         if ended.answer is None:
             why = "the process that called them failed; see candidates.log"
             self.log.emit(Fallback("custom operators were not checked", why))
             return []
         return msgspec.json.decode(ended.answer, type=list[str])
+
+    def operators_checked(self, candidate: Case) -> bytes:
+        """In a child, return what `misregistered` returns, encoded."""
+        case = self._in_place(candidate)
+        return msgspec.json.encode([] if isinstance(case, Outcome) else misregistered(case))

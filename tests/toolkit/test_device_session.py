@@ -7,7 +7,7 @@ from typing import Any
 
 from planted_scripts import WRONG_SIN
 
-from tcdebug.minifier.processes.job import FORKED_BEFORE_CUDA
+from tcdebug.minifier.processes.job import FORKED_BEFORE_CUDA, REPLAYED
 from tcdebug.supervision.script_search import WHOLE_SCRIPTS
 
 Command = Callable[..., Any]
@@ -30,6 +30,16 @@ x = torch.ones(4, 4)
 got = torch.compile(f, backend="tcdebug")(x)
 raise SystemExit(0 if torch.allclose(got, f(x)) else 1)
 """
+
+
+OPERATOR = """
+@torch.library.custom_op("late::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return 2 * x
+
+twice.register_fake(torch.empty_like)
+"""
+RUN_OPERATOR = RUN.replace("x.cos()", "twice(x.cos())")
 
 
 def assert_confirmed_in_forks(done: Any) -> None:
@@ -97,3 +107,43 @@ with OnDevice():
     done = tcdebug("bisect", "--json", script(text + RUN))
     assert done.json["status"] == "no_failure", done.stderr
     assert any("a mode of the script puts tensors on a device" in n for n in done.json["notes"])
+
+
+def assert_confirmed_in_replays(done: Any) -> None:
+    """Assert that one node is left, in candidates that ran the script up to the graph."""
+    report = done.json
+    assert report["status"] == "confirmed", done.stderr
+    assert [c["unit"] for c in report["culprits"]] == ["lower.aten.sin.default"]
+    assert report["nodes_after"] == 1
+    assert REPLAYED in report["notes"]
+    assert WHOLE_SCRIPTS not in report["notes"]
+
+
+def test_set_up_after_cuda_is_initialised_applies_in_replays_of_the_script(
+    tcdebug: Command, script: Script
+) -> None:
+    done = tcdebug("bisect", "--json", script(INITIALISE + WRONG_SIN + RUN))
+    assert_confirmed_in_replays(done)
+    assert done.json["layer"] == "layer.backend"
+
+
+def test_a_graph_with_an_operator_defined_after_cuda_is_initialised_is_searched_in_replays(
+    tcdebug: Command, script: Script
+) -> None:
+    done = tcdebug("bisect", "--json", script(INITIALISE + WRONG_SIN + OPERATOR + RUN_OPERATOR))
+    assert_confirmed_in_replays(done)
+
+
+def test_a_graph_that_a_replay_does_not_reach_is_judged_only_as_a_part_of_the_script(
+    tcdebug: Command, script: Script
+) -> None:
+    once = """
+import os
+if os.path.exists("ran"):
+    raise SystemExit(0)
+open("ran", "w").close()
+"""
+    text = INITIALISE + WRONG_SIN + OPERATOR + once + RUN_OPERATOR
+    done = tcdebug("bisect", "--json", script(text))
+    assert done.json["culprits"] == []
+    assert any("graph 0 is judged only as a part of the script" in n for n in done.json["notes"])

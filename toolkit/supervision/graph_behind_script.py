@@ -101,6 +101,21 @@ def lost_validation(
     ), []
 
 
+def failing_in_replays(supervisor: Supervisor, failed: ScriptFailure) -> Report | None:
+    """Return the report of a graph that fails with all that the script sets up before; or None.
+
+    Candidates that were forked before the script initialised CUDA lacked what it sets up later.
+    """
+    supervisor.progress.say("searching its graphs again, with the script run for each candidate")
+    (supervisor.folder / PARTIAL).unlink(missing_ok=True)
+    supervisor.session("search", replays=True)
+    report = supervisor.read_report(REPORT)
+    (supervisor.folder / REPORT).unlink(missing_ok=True)
+    if report is None or report.status != "confirmed":
+        return None
+    return msgspec.structs.replace(report, layer=failed.finding.layer, ladder=failed.ladder)
+
+
 def notes_on_suspects(supervisor: Supervisor, report: Report) -> list[str]:
     """Return a note if the script passes without the units that a report only suspects.
 

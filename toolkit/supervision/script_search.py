@@ -32,7 +32,11 @@ from tcdebug.supervision.eager_failures import (
     not_judged,
 )
 from tcdebug.supervision.environment import unused_caches
-from tcdebug.supervision.graph_behind_script import lost_validation, slow_compile
+from tcdebug.supervision.graph_behind_script import (
+    failing_in_replays,
+    lost_validation,
+    slow_compile,
+)
 from tcdebug.supervision.ranks_alone import search_ranks
 from tcdebug.supervision.recorded_graphs import (
     STUCK,
@@ -177,6 +181,8 @@ class ScriptSearch:
                 if slow is not None and slow.confirmed:
                     return slow
                 known += notes
+                if self._divided and (report := failing_in_replays(self.run, failed)):
+                    return report
             if failed.in_backend:
                 failed = failed.within_backend()
             failed = failed.checked_for_rounding()
@@ -285,9 +291,14 @@ class ScriptSearch:
 
     def _candidates_notes(self) -> list[str]:
         """Return the note on why the candidates of a script on a GPU were whole scripts."""
+        return [WHOLE_SCRIPTS] * self._divided
+
+    @property
+    def _divided(self) -> bool:
+        """Whether candidates were forked from a process that had not initialised CUDA."""
         events = find(str(self.run.folder)).events()
         purposes = {r["data"]["purpose"] for r in events if r["event"] == "worker.start"}
-        return [WHOLE_SCRIPTS] * (SCRIPT_ON_DEVICES in purposes)
+        return SCRIPT_ON_DEVICES in purposes
 
 
 def seconds_to_confirm(script: float, budget: float) -> float:
