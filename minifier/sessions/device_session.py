@@ -200,6 +200,7 @@ class DeviceSession(Session):
         asked = handed.asked
         assert asked is not None
         self.job = msgspec.structs.replace(self.job, wanted=asked.wanted)
+        self.warm.add(handed.backend.name)  # a warm-up compiles in a fork
         subject = super()._subject(handed.backend, handed.ordinal, asked.setup, (asked.setup,))
         question = Question(handed.case, Toggles.parse(asked.toggles), "", asked.kept)
         with self.undisturbed.search(), collectives_replaced(group):

@@ -13,7 +13,7 @@ import pytest
 import torch
 from device_bisection import LOWERING, TANH, WRONG, bisected, exit_statuses
 
-from tcdebug.minifier.processes.job import FORKED_BEFORE_CUDA
+from tcdebug.minifier.processes.job import FORKED_BEFORE_CUDA, REPLAYED
 from tcdebug.supervision.script_search import WHOLE_SCRIPTS
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
@@ -232,12 +232,13 @@ class Planted:
     spare: int = 0
     """The nodes that may remain besides, since a fault that shows sometimes may be missed once."""
     note: str = FORKED_BEFORE_CUDA
+    arguments: tuple[str, ...] = ()
+    """Arguments of the command."""
 
 
 SCRIPTS = {
     "late": Planted(
-        on_gpu("import torch\ntorch.cuda.init()\n" + WRONG),
-        "script | exit status 1", nodes=0, note=WHOLE_SCRIPTS,
+        on_gpu("import torch\ntorch.cuda.init()\n" + WRONG), "forward | wrong value", note=REPLAYED
     ),
     "kept outputs": Planted(
         KEPT_OUTPUTS, "script | RuntimeError | ", "cudagraphs", nodes=0, note=WHOLE_SCRIPTS
@@ -247,12 +248,12 @@ SCRIPTS = {
         on_gpu(LOWERING.replace("TEXT", 'raise RuntimeError("planted")')),
         "compile | LoweringException | ",
     ),
-    "wrong": Planted(on_gpu(WRONG), "forward | wrong value"),
+    "wrong": Planted(on_gpu(WRONG), "forward | wrong value", arguments=("-j", "3")),
     "nan": Planted(
         on_gpu(LOWERING.replace("TEXT", "return lowering.lowerings[aten.log.default](x)")),
         "forward | wrong nan",
     ),
-    "race": Planted(on_gpu(TEXT.replace("TEXT", SOMETIMES)), "forward | wrong value", spare=1),
+    "race": Planted(on_gpu(TEXT.replace("TEXT", SOMETIMES)), "forward | wrong value", spare=2),
     "illegal": Planted(
         on_gpu(assembly("{ .reg .b64 p; mov.b64 p, 16; ld.global.f32 $0, [p]; }")),
         "forward | CUDA error: an illegal memory access was encountered",
@@ -316,7 +317,7 @@ def processes_in(folder: Path) -> list[str]:
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_planted_fault_is_named_with_a_repro(name: str, tmp_path: Path) -> None:
     planted = SCRIPTS[name]
-    report = bisected(tmp_path, planted.script)
+    report = bisected(tmp_path, planted.script, *planted.arguments)
     assert report["failure"]["signature"].startswith(planted.signature), report
     assert [c["unit"] for c in report["culprits"]] == [planted.unit], report
     assert report["status"] == "confirmed", report

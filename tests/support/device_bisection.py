@@ -32,9 +32,13 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def bisected(folder: Path, text: str, *arguments: str) -> Any:
-    """Bisect a script and return the report. A whole script is minimised for a minute at most."""
+    """Bisect a script and return the report. A whole script is minimised for a minute at most.
+
+    One candidate runs at a time, since many tests run beside each other, and a GPU gives one process
+    after another access to it.
+    """
     (folder / "script.py").write_text(text)
-    command = ["tcdebug", "bisect", "--json", "-j", "2", "--script-seconds", "60"]
+    command = ["tcdebug", "bisect", "--json", "-j", "1", "--script-seconds", "60"]
     done = subprocess.run(
         [sys.executable, "-m", *command, *arguments, "script.py"],
         cwd=folder,
