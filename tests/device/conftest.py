@@ -9,10 +9,10 @@ from itertools import zip_longest
 import pytest
 
 LONGEST = (
-    "[late]",
-    "[created",
-    "kernels_of_the_script",
+    "[race]",
     "[hang]",
+    "kernels_of_the_script",
+    "[created",
     "planted_fault_is_named",
     "on_the_cpu_is_bisected",
     "finding_shows",

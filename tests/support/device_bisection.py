@@ -34,8 +34,8 @@ def environment(folder: Path) -> dict[str, str]:
 def bisected(folder: Path, text: str, *arguments: str) -> Any:
     """Bisect a script and return the report. A whole script is minimised for a minute at most.
 
-    One candidate runs at a time, since many tests run beside each other, and a GPU gives one process
-    after another access to it.
+    One candidate runs at a time. Of many tests that run beside each other, all wait for the GPU to
+    be set up in one process after another.
     """
     (folder / "script.py").write_text(text)
     command = ["tcdebug", "bisect", "--json", "-j", "1", "--script-seconds", "60"]

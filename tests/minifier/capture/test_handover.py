@@ -67,6 +67,14 @@ def test_a_graph_with_branches_operators_and_regions_arrives_unchanged(tmp_path:
     assert other.user_lines() == case.user_lines() != []
 
 
+def test_a_case_that_was_handed_over_keeps_its_devices_when_it_is_handed_on(tmp_path: Path) -> None:
+    case = captured(torch.sin, torch.ones(3))
+    there = replace(case, inputs=tuple(replace(spec, device="cuda:1") for spec in case.inputs))
+    other = handed_over(there, tmp_path)
+    assert [spec.device for spec in other.inputs] == ["cuda:1"]
+    assert [spec.value.device.type for spec in other.inputs] == ["cpu"]
+
+
 def test_a_graph_that_assigns_to_data_arrives_unchanged(tmp_path: Path) -> None:
     def f(p: torch.Tensor) -> torch.Tensor:
         p.data = p.data * 3
