@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.criteria import LONGER_THAN, SLOWER_THAN
+from tcdebug.minifier.cases.layer_names import AOTINDUCTOR_BACKEND
 from tcdebug.minifier.cases.outcome import (
     WRONG_ADDRESS,
     Kind,
@@ -15,6 +16,16 @@ from tcdebug.minifier.cases.outcome import (
     is_device_error,
 )
 from tcdebug.minifier.judging.layout import ALIASING, STRIDES
+from tcdebug.minifier.repros.verify import SECONDS
+from tcdebug.minifier.targets import Target
+from tcdebug.minifier.targets.backends import EMBEDDED
+
+COLD = 3.0
+"""A repro script may take this many times as long as a warm candidate."""
+COLD_SECONDS = 60.0
+"""The smallest time limit of a repro script whose compiler must rebuild its kernels."""
+PACKAGING_SECONDS = 2 * COLD_SECONDS
+"""The same where AOTInductor compiles a library besides the kernels."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +36,20 @@ class SpeedLimits:
     """The limit as a multiple of the time of eager."""
     longer_than: float = LONGER_THAN
     """The limit on compile time, in CPU-seconds."""
+
+
+def seconds_of_graph(failure: Outcome, target: Target, candidate: float) -> float:
+    """Return the seconds after which a repro reports a hang, which takes a candidate this long.
+
+    A fresh process is slower than a warm one.
+    """
+    if failure.kind is not Kind.HANG:
+        return SECONDS
+    cold = PACKAGING_SECONDS if target.name == AOTINDUCTOR_BACKEND else COLD_SECONDS
+    if failure.endless:
+        return cold
+    least = 0.0 if target.call()["backend"] == EMBEDDED else cold
+    return min(SECONDS, max(least, COLD * candidate))
 
 
 def judging_arguments(case: Case, outcome: Outcome, limits: SpeedLimits) -> dict[str, str]:

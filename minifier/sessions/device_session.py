@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
@@ -45,8 +44,13 @@ from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.oracles.question import Question
 from tcdebug.minifier.processes.channel import Parent, channel
 from tcdebug.minifier.processes.devices.default_devices import DefaultDevices
-from tcdebug.minifier.processes.devices.replays import Replay, Replays, divided_for_replays
-from tcdebug.minifier.processes.devices.sleeping import Sleeping, driver_is_initialised
+from tcdebug.minifier.processes.devices.replays import (
+    ScriptReplay,
+    ScriptReplays,
+    divided_for_replays,
+)
+from tcdebug.minifier.processes.devices.sleeping import Sleeping
+from tcdebug.minifier.processes.devices.stopping import unfit_to_stop
 from tcdebug.minifier.processes.fork import divided
 from tcdebug.minifier.processes.imports import ImportsOfChildren
 from tcdebug.minifier.processes.job import (
@@ -61,7 +65,7 @@ from tcdebug.minifier.processes.job import (
 from tcdebug.minifier.processes.prctl import bound_to_this_process
 from tcdebug.minifier.processes.process import Child, Limits
 from tcdebug.minifier.processes.threads import Threads
-from tcdebug.minifier.reduction.details.lift_constants import LiftConstants
+from tcdebug.minifier.reduction.details.lift_constants import without_constants
 from tcdebug.minifier.repros.fake_group import group_of
 from tcdebug.minifier.sessions.execution import Broken, Finished, leave
 from tcdebug.minifier.sessions.one_rank import collectives_replaced
@@ -86,9 +90,9 @@ class DeviceSession(Session):
         self.parent: Parent | None = None
         self.script_process: Child | None = None
         self.handed: Handover | None = None
-        self.replays: Replays | None = None
+        self.replays: ScriptReplays | None = None
         """Set in the process that continues the script."""
-        self.replay: Replay | None = None
+        self.replay: ScriptReplay | None = None
         """Set in a process that runs the script for a candidate."""
         self.replayed: Handover | None = None
         """The graph that the script's process searches."""
@@ -130,7 +134,7 @@ class DeviceSession(Session):
         """Let the other process judge a graph, and wait until it has done so."""
         path = self.folder / f"graph-{ordinal}-{call}.handover"
         try:
-            lifted = _without_constants(case)
+            lifted = without_constants(case)
             write_handover(Handover(lifted, backend, Ambient.current(), ordinal, call), path)
         except NotTransferable as problem:
             self._only_in_the_script(ordinal, problem)
@@ -158,6 +162,8 @@ class DeviceSession(Session):
             super().judge(handed.case, handed.backend, handed.ordinal, handed.call)
         finally:
             self.replays.end()
+            for left in self.folder.glob("candidate-*.handover"):
+                left.unlink()
         self.replayed = None
 
     def _start_replay(
@@ -177,17 +183,28 @@ class DeviceSession(Session):
         except NotTransferable as problem:  # its replay ends without an answer
             self.log.emit(Fallback("a candidate cannot be handed to a replay", str(problem)[:2000]))
         output = self.folder / "candidates.log"
-        return replays.start(str(path).encode(), place, limits, self.job.jobs, output)
+        return replays.start(str(path).encode(), place, limits, self._spares, output)
+
+    @property
+    def _spares(self) -> int:
+        """How many replays wait: none if so many copies of the script do not fit on the device."""
+        jobs = self.job.jobs
+        if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # torch has no annotation
+            return jobs
+        room = torch.cuda.get_device_properties().total_memory
+        return jobs if (2 * jobs + 1) * torch.cuda.max_memory_reserved() < room else 0
 
     # -- a process that runs the script for a candidate -----------------------------------------
 
-    def _work_on_candidate(self, replay: Replay, case: Case, ordinal: int, call: int) -> None:
+    def _work_on_candidate(self, replay: ScriptReplay, case: Case, ordinal: int, call: int) -> None:
         """If this call is the one of the candidate, work on the candidate and end this process."""
         if (ordinal, call) != (replay.ordinal, replay.call):
             return
         self.recorder.active = False
         try:
-            handed = read_handover(Path(replay.candidate().decode()))
+            path = Path(replay.candidate().decode())
+            handed = read_handover(path)
+            path.unlink()
             replay.answer(self._worked_on(handed, group_of(case), replay.parent))
         except BaseException:
             traceback.print_exc()
@@ -232,7 +249,7 @@ class DeviceSession(Session):
             return
         self.serving = True
         defaults = DefaultDevices.left()
-        if reason := _unfit_to_serve():
+        if reason := unfit_to_stop():
             self.serving, self.told = False, True
             self.log.emit(Fallback(NOT_FORKED, reason))
             self._continue(defaults)
@@ -255,7 +272,7 @@ class DeviceSession(Session):
         self._continue(defaults)
         self.threads.restore()
         self.log = EventLog(self.folder)
-        if isinstance(divided_again, Replay):
+        if isinstance(divided_again, ScriptReplay):
             theirs.close()
             self.replay = divided_again
             return
@@ -371,30 +388,6 @@ class DeviceSession(Session):
         return alone
 
 
-def _unfit_to_serve() -> str:
-    """Return why a script cannot continue in a child of this process; empty if it can.
-
-    CUDA must not be initialised here, so creating a tensor on a default device raises.
-    """
-    others = set(threading.enumerate()) - {threading.main_thread()}
-    if any(not type(thread).__module__.startswith("tqdm") for thread in others):
-        return "the script had started threads before it initialised CUDA"
-    try:
-        torch.empty(0)
-    except (RuntimeError, AssertionError):
-        return "a mode of the script puts tensors on a device"
-    if driver_is_initialised():
-        return "CUDA's driver was initialised before, such as by a tensor in pinned memory"
-    return ""
-
-
 def _set_by(ambient: Ambient) -> set[str]:
     """Return the torch settings that a state changes."""
     return {line.partition(" = ")[0] for line in ambient.settings}
-
-
-def _without_constants(case: Case) -> Case:
-    """Return the case in which the tensors that its graph holds are inputs."""
-    lifting = LiftConstants()
-    edits = lifting.edits(case)
-    return (lifting.apply(case, edits) or case) if edits else case

@@ -21,7 +21,6 @@ from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.criteria import ONE_THREAD, Criteria
 from tcdebug.minifier.cases.environment import variables_to_try
-from tcdebug.minifier.cases.layer_names import AOTINDUCTOR_BACKEND
 from tcdebug.minifier.cases.outcome import Kind, Outcome, RaisedAt
 from tcdebug.minifier.cases.placement import devices, placed
 from tcdebug.minifier.cases.surroundings import surroundings
@@ -40,9 +39,8 @@ from tcdebug.minifier.reduction.first_wrong import ReturnedValues, call_alone, r
 from tcdebug.minifier.reduction.reducer import Reducer
 from tcdebug.minifier.repros import repro
 from tcdebug.minifier.repros.candidate import Candidates
-from tcdebug.minifier.repros.repro_judging import SpeedLimits
+from tcdebug.minifier.repros.repro_judging import SpeedLimits, seconds_of_graph
 from tcdebug.minifier.repros.short import write_short
-from tcdebug.minifier.repros.verify import SECONDS
 from tcdebug.minifier.subjects.device_values import DeviceValues
 from tcdebug.minifier.subjects.judges import Judge, judge_of, keeper_of
 from tcdebug.minifier.subjects.lazy_inputs import resolved
@@ -59,12 +57,6 @@ LEAST_OF_OTHERS = 15.0
 AUTOTUNE_CACHE = "autotune_local_cache"
 VALUES = ("default", "eager", "fp64", "nan")
 """Oracles that compare values alone."""
-COLD = 3.0
-"""A repro script may take this many times as long as a warm candidate."""
-COLD_SECONDS = 60.0
-"""The smallest time limit of a repro script whose compiler must rebuild its kernels."""
-PACKAGING_SECONDS = 2 * COLD_SECONDS
-"""The same where AOTInductor compiles a library besides the kernels."""
 OTHER_TARGET = (
     "the repro compiles with torch.compile and {}; one that uses AOTInductor did not fail in the "
     "same way, or did not pass with the culprit off within its time limit"
@@ -76,7 +68,7 @@ FORK_REFUSED = "fork-based multiprocessing"
 
 JUDGE, CHECK_OPERATORS = "judge", "check operators"
 """What a child does with a candidate."""
-Replay = Callable[[str, Question[Case], Limits], Child]
+StartReplay = Callable[[str, Question[Case], Limits], Child]
 
 
 class NotOnDevices(Exception):
@@ -115,7 +107,7 @@ class GraphSubject:
     """Called in a child if the case needs a device. Raises if no device is available."""
     imports: ImportsOfChildren | None = None
     """Records what children import, if this process should import it too."""
-    replay: Replay | None = None
+    replay: StartReplay | None = None
     """Starts a child that runs the script up to the graph before it works on a candidate.
 
     If it is None, this process is forked instead. Otherwise this process may use the devices."""
@@ -348,7 +340,8 @@ class GraphSubject:
             variables = {**variables, **ONE_THREAD}
         return repro.Repro(
             facts.failure, self.target.call(), facts.culprits, self.ambient, setup,
-            self._seconds(facts), self._speed_limits, tuple(facts.base.texts()),
+            seconds_of_graph(facts.failure, self.target, facts.limits.seconds),
+            self._speed_limits, tuple(facts.base.texts()),
             variables, facts.passing, facts.runs,
             added=self._added(facts.candidate),
             draws_as_eager=self.target.draws_as_eager,
@@ -366,17 +359,6 @@ class GraphSubject:
     @property
     def _speed_limits(self) -> SpeedLimits:
         return SpeedLimits(self.criteria.slower_than, self.criteria.longer_than)
-
-    def _seconds(self, facts: ReproFacts[Case]) -> float:
-        """Return the hang limit of a repro. A fresh process is slower than a warm one."""
-        if facts.failure.kind is not Kind.HANG:
-            return SECONDS
-        packages = self.target.name == AOTINDUCTOR_BACKEND
-        cold = PACKAGING_SECONDS if packages else COLD_SECONDS
-        if facts.failure.endless:
-            return cold
-        least = 0.0 if self.target.call()["backend"] == EMBEDDED else cold
-        return min(SECONDS, max(least, COLD * facts.limits.seconds))
 
     def lines(self, candidate: Case) -> list[str]:
         """Return the user's lines that Dynamo recorded for the remaining nodes."""

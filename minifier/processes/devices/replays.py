@@ -39,7 +39,7 @@ class NoReplay(Exception):
 
 
 @dataclass(frozen=True)
-class Replay:
+class ScriptReplay:
     """This process, which runs the script again for a candidate of one call of one graph."""
 
     parent: Parent
@@ -61,7 +61,7 @@ class Replay:
 
 
 @dataclass(eq=False)
-class Replays:
+class ScriptReplays:
     """Starts replays for the process that runs the script and searches its graphs."""
 
     orders: socket.socket
@@ -118,7 +118,7 @@ class Replays:
         return Child(pid, None, ours)
 
 
-def divided_for_replays(warm_up: Callable[[], None]) -> Replays | Replay:
+def divided_for_replays(warm_up: Callable[[], None]) -> ScriptReplays | ScriptReplay:
     """Fork a process that stops here, and is forked for each replay. It is warmed up before that.
 
     Returns in this process, with what starts replays, and in each replay. This process must adopt
@@ -128,13 +128,13 @@ def divided_for_replays(warm_up: Callable[[], None]) -> Replays | Replay:
     bind = bound_to_this_process(adopts=False)  # this process adopts what its child forks
     if divided():
         theirs.close()
-        return Replays(ours)
+        return ScriptReplays(ours)
     bind()
     ours.close()
     return _served(theirs, warm_up)
 
 
-def _served(orders: socket.socket, warm_up: Callable[[], None]) -> Replay:
+def _served(orders: socket.socket, warm_up: Callable[[], None]) -> ScriptReplay:
     """Fork a process for each order, until no more can come. Return in each of them."""
     if orders.recv(1, socket.MSG_PEEK):
         warm_up()
@@ -154,7 +154,7 @@ def _served(orders: socket.socket, warm_up: Callable[[], None]) -> Replay:
             if not adopted:
                 os._exit(1)
             _redirect(output)
-            return Replay(Parent(Connection(end)), ordinal, call)
+            return ScriptReplay(Parent(Connection(end)), ordinal, call)
         os.waitpid(between, 0)
         os.close(end)
         os.close(output)

@@ -38,3 +38,10 @@ class LiftConstants:
                 node.replace_all_uses_with(placeholder)
                 graph.erase_node(node)
         return case.with_graph(graph, inputs)
+
+
+def without_constants(case: Case) -> Case:
+    """Return the case in which the tensors that its graph holds are inputs."""
+    lifting = LiftConstants()
+    edits = lifting.edits(case)
+    return (lifting.apply(case, edits) or case) if edits else case

@@ -1,4 +1,4 @@
-"""Replays continue where a process was divided, and answer for one candidate."""
+"""ScriptReplays continue where a process was divided, and answer for one candidate."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ import psutil
 import pytest
 
 from tcdebug.minifier.processes.channel import Parent
-from tcdebug.minifier.processes.devices.replays import Replay, Replays, divided_for_replays
+from tcdebug.minifier.processes.devices.replays import (
+    ScriptReplay,
+    ScriptReplays,
+    divided_for_replays,
+)
 from tcdebug.minifier.processes.fork import fork
 from tcdebug.minifier.processes.process import Ended, Limits, finished
 
@@ -25,7 +29,7 @@ def in_process(work: Callable[[Parent], bytes]) -> bytes:
     return answer
 
 
-def ended(replays: Replays, folder: Path, candidate: bytes, seconds: float = 30.0) -> Ended:
+def ended(replays: ScriptReplays, folder: Path, candidate: bytes, seconds: float = 30.0) -> Ended:
     return finished(replays.start(candidate, GRAPH, Limits(seconds), 1, folder / "output"))
 
 
@@ -33,7 +37,7 @@ def test_each_candidate_gets_a_process_that_was_warmed_up_and_then_divided(tmp_p
     def work(parent: Parent) -> bytes:
         os.environ["PHASE"] = "cold"
         divided = divided_for_replays(lambda: os.environ.update(PHASE="warm"))
-        if isinstance(divided, Replay):
+        if isinstance(divided, ScriptReplay):
             candidate = divided.candidate().decode()
             known = f"{divided.ordinal} {divided.call} {os.environ['PHASE']}"
             divided.answer(f"{candidate} {known}".encode())
@@ -51,7 +55,7 @@ def test_a_replay_that_does_not_reach_its_graph_ends_without_a_phase_or_an_answe
 ) -> None:
     def work(parent: Parent) -> bytes:
         divided = divided_for_replays(lambda: None)
-        if isinstance(divided, Replay):
+        if isinstance(divided, ScriptReplay):
             os._exit(status)
         found = ended(divided, tmp_path, b"one")
         return repr((found.answer, found.phase, found.status, found.timed_out)).encode()
@@ -64,7 +68,7 @@ def test_the_time_of_the_script_does_not_count_against_the_limit_of_a_candidate(
 ) -> None:
     def work(parent: Parent) -> bytes:
         divided = divided_for_replays(lambda: None)
-        if isinstance(divided, Replay):
+        if isinstance(divided, ScriptReplay):
             os.system("sleep 1")
             if divided.candidate() == b"endless":
                 os.system("sleep 60")
@@ -78,7 +82,7 @@ def test_the_time_of_the_script_does_not_count_against_the_limit_of_a_candidate(
 def test_replays_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     def work(parent: Parent) -> bytes:
         divided = divided_for_replays(lambda: None)
-        if isinstance(divided, Replay):
+        if isinstance(divided, ScriptReplay):
             (tmp_path / str(os.getpid())).touch()
             divided.answer(divided.candidate())
         ended(divided, tmp_path, b"one")
