@@ -76,6 +76,7 @@ from tcdebug.minifier.targets.backends import INDUCTOR, Backend
 
 NEXT, SEARCH = b"next", b"search"
 """The requests to the script's process: for the next graph, and to search the last one itself."""
+WHERE = "the process that stopped before CUDA"
 MEMORY = "CUDA out of memory"
 NOT_FORKED = "candidates on a GPU run the whole script, each in a fresh process"
 
@@ -96,6 +97,8 @@ class DeviceSession(Session):
         """Set in a process that runs the script for a candidate."""
         self.replayed: Handover | None = None
         """The graph that the script's process searches."""
+        self.judges = True
+        """Whether this process could judge the graph that was handed over last."""
         self.told = False
         self.serving = False
         """Whether this process has stopped before initialising CUDA."""
@@ -137,7 +140,7 @@ class DeviceSession(Session):
             lifted = without_constants(case)
             write_handover(Handover(lifted, backend, Ambient.current(), ordinal, call), path)
         except NotTransferable as problem:
-            self._only_in_the_script(ordinal, problem)
+            self.not_judged(ordinal, str(problem))
             return
         torch.cuda.empty_cache()
         if not self.job.replays:
@@ -154,7 +157,7 @@ class DeviceSession(Session):
         try:
             handed = self.replayed = read_handover(path)
         except NotTransferable as problem:
-            self._only_in_the_script(int(path.name.split("-")[1]), problem)
+            self.not_judged(int(path.name.split("-")[1]), str(problem))
             return
         assert self.replays is not None
         self.warm.add(handed.backend.name)  # only replays compile
@@ -222,10 +225,6 @@ class DeviceSession(Session):
         question = Question(handed.case, Toggles.parse(asked.toggles), "", asked.kept)
         with self.undisturbed.search(), collectives_replaced(group):
             return subject.done(asked.work, question, notify)
-
-    def _only_in_the_script(self, ordinal: int, problem: Exception) -> None:
-        what = f"graph {ordinal} is judged only as a part of the script"
-        self.log.emit(Fallback(what, str(problem)[:2000]))
 
     def _can_fork(self) -> bool:
         """Return whether candidates can be forked from this process."""
@@ -318,24 +317,29 @@ class DeviceSession(Session):
 
     def _judge_handed(self, path: Path) -> bool:
         """Judge a graph. Return whether that was possible; if not, its file stays."""
+        ordinal = int(path.name.split("-")[1])
         try:
             handed = read_handover(path)
         except NotTransferable as problem:
-            reason = f"the process that stopped before CUDA cannot read the graph: {problem}"
-            self._only_in_replays(int(path.name.split("-")[1]), reason)
+            self.not_judged(ordinal, f"{WHERE} cannot read the graph: {problem}")
             return False
         mine, theirs = (_set_by(a) for a in (Ambient.current(), handed.ambient))
         if gone := mine - theirs:
-            reason = f"reset after CUDA was initialised: {', '.join(sorted(gone))}"
-            self._only_in_replays(handed.ordinal, reason)
+            self.not_judged(ordinal, f"reset after CUDA was initialised: {', '.join(sorted(gone))}")
             return False
-        path.unlink()
-        self.handed = handed
+        self.handed, self.judges = handed, True
         self.warm.add(handed.backend.name)  # a compile here might initialise CUDA
         super().judge(handed.case, handed.backend, handed.ordinal, handed.call)
-        return True
+        if self.judges:
+            path.unlink()
+        return self.judges
 
-    def _only_in_replays(self, ordinal: int, reason: str) -> None:
+    def not_judged(self, ordinal: int, reason: str) -> None:
+        """Log that a graph cannot be judged by itself, or only by the script's process."""
+        if not self.serving:
+            super().not_judged(ordinal, reason)
+            return
+        self.judges = False
         what = f"candidates of graph {ordinal} run the script up to the graph"
         self.log.emit(Fallback(what, reason[:2000]))
 

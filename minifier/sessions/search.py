@@ -8,9 +8,7 @@ and the events show the progress.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,24 +46,12 @@ from tcdebug.minifier.repros.fake_group import group_of
 from tcdebug.minifier.repros.script_setup import Script, fake_group_setup, script_setup
 from tcdebug.minifier.sessions.execution import Broken, Finished
 from tcdebug.minifier.sessions.one_rank import REPLACED, collectives_replaced
-from tcdebug.minifier.sessions.undisturbed import Undisturbed
+from tcdebug.minifier.sessions.undisturbed import Undisturbed, one_at_a_time
 from tcdebug.minifier.subjects.graph import GraphSubject
 from tcdebug.minifier.subjects.repro_interpreters import repro_interpreters
 from tcdebug.minifier.targets.backends import EMBEDDED, Backend
 from tcdebug.minifier.targets.drawing import draws_apart, may_draw
 from tcdebug.minifier.targets.unit_names import unasked
-
-
-@contextlib.contextmanager
-def one_at_a_time(folder: Path) -> Iterator[None]:
-    """Make other processes of this run wait, because they share the cores and often the graphs."""
-    with (folder / "judging").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            fcntl.flock(file, fcntl.LOCK_UN)
-
 
 OWN_DRAWS = (
     "the backend draws its own random numbers, so only types, dtypes, shapes and whether values "
@@ -164,8 +150,7 @@ class Session:
             )
         outcome = answer.outcome
         if outcome.kind is Kind.INVALID:
-            what = f"graph {ordinal} is judged only as a part of the script"
-            self.log.emit(Fallback(what, outcome.message[:2000]))
+            self.not_judged(ordinal, outcome.message)
         if outcome.rounded:
             self.log.emit(GraphRounded(ordinal, call))
         if not outcome.failed:
@@ -175,6 +160,11 @@ class Session:
         except NoHang:
             self._forget(outcome)
             return self._judged(case, backend, ordinal, call)  # how it ended is known now
+
+    def not_judged(self, ordinal: int, reason: str) -> None:
+        """Log that a graph cannot be judged by itself."""
+        what = f"graph {ordinal} is judged only as a part of the script"
+        self.log.emit(Fallback(what, reason[:2000]))
 
     def _clearly_slow(
         self, slow: GraphAnswer, case: Case, backend: Backend, ordinal: int, call: int

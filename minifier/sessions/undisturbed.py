@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import fcntl
 import os
 import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.patching import Patch, install
@@ -57,6 +59,17 @@ class Undisturbed:
         """
         warnings.filters[:] = self._filters  # type: ignore[index]  # it is a list
         leave_compiled_autograd()
+
+
+@contextlib.contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Make other processes of this run wait, because they share the cores and often the graphs."""
+    with (folder / "judging").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)
 
 
 @contextlib.contextmanager
