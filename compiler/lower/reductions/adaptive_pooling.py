@@ -15,6 +15,7 @@ from tcdebug.compiler.ir.build import all_of, call, cast, compute_dtype, constan
 from tcdebug.compiler.ir.expr import Expr
 from tcdebug.compiler.lower.interface.site import Lowering, Site
 from tcdebug.compiler.lower.interface.tensor import NotLowered, Point, Tensor
+from tcdebug.compiler.lower.reductions.pooling import avg_pool, max_pool_with_places
 from tcdebug.compiler.lower.reductions.windows import check_few, clamped, flat_place, lowest
 
 aten = torch.ops.aten
@@ -30,7 +31,7 @@ class _Windows:
         places, windows = size.constant, count.constant
         bounds = [(i * places // windows, -(-(i + 1) * places // windows)) for i in range(windows)]
         self.longest = max((end - start for start, end in bounds), default=0)
-        self.even = bool(windows) and places % windows == 0
+        self.even = places > 0 and windows > 0 and places % windows == 0
 
     def start(self, window: Index) -> Index:
         """Return the first position of a window."""
@@ -46,9 +47,7 @@ class _Windows:
 
 
 def _windows(site: Site, x: Tensor, dims: int) -> list[_Windows]:
-    found = [_Windows(s, n) for s, n in zip(x.size[-dims:], site.size[-dims:], strict=True)]
-    check_few([w.longest for w in found])
-    return found
+    return [_Windows(s, n) for s, n in zip(x.size[-dims:], site.size[-dims:], strict=True)]
 
 
 def _places(
@@ -79,6 +78,9 @@ def adaptive_avg_pool(dims: int) -> Lowering:
 
     def lower(site: Site, x: Tensor, size: object) -> Tensor:
         windows = _windows(site, x, dims)
+        if all(w.even for w in windows):
+            return avg_pool(dims)(site, x, [w.longest for w in windows])
+        check_few([w.longest for w in windows])
         result, compute = site.dtype, compute_dtype(site.dtype)
 
         def element(point: Point) -> Expr:
@@ -102,6 +104,9 @@ def adaptive_max_pool(dims: int) -> Lowering:
 
     def lower(site: Site, x: Tensor, size: object) -> tuple[Tensor, Tensor]:
         windows = _windows(site, x, dims)
+        if all(w.even for w in windows):
+            return max_pool_with_places(dims)(site, x, [w.longest for w in windows])
+        check_few([w.longest for w in windows])
         result, compute = site.dtype, compute_dtype(site.dtype)
         bottom = lowest(compute)
 

@@ -1,11 +1,13 @@
 """Lowerings of pooling, with the windows unrolled in the expression of an element.
 
 In backward, each element of the input sums over the windows that contain it, in the order in which
-eager adds them. Windows with more than MOST_PLACES elements are left to ATen.
+eager adds them. Windows with more than MOST_PLACES elements are combined in loops
+(`long_windows.py`), and their gradients are left to ATen if they overlap.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from itertools import product as combinations
@@ -13,7 +15,7 @@ from math import prod
 
 import torch
 
-from tcdebug.compiler.ir.arithmetic.index import ZERO, Index, is_nonnegative, product
+from tcdebug.compiler.ir.arithmetic.index import ZERO, Index, is_nonnegative
 from tcdebug.compiler.ir.arithmetic.order import extremum
 from tcdebug.compiler.ir.build import (
     all_of,
@@ -26,6 +28,7 @@ from tcdebug.compiler.ir.build import (
 from tcdebug.compiler.ir.expr import Expr
 from tcdebug.compiler.lower.interface.site import Lowering, Site
 from tcdebug.compiler.lower.interface.tensor import NotLowered, Point, Tensor
+from tcdebug.compiler.lower.reductions.long_windows import are_long, largest_of, sums_of
 from tcdebug.compiler.lower.reductions.windows import (
     DimensionWindows,
     check_few,
@@ -33,6 +36,7 @@ from tcdebug.compiler.lower.reductions.windows import (
     divisor,
     flat_place,
     lowest,
+    place_dtype,
     spans_of,
     window_of,
 )
@@ -66,15 +70,18 @@ def avg_pool(dims: int) -> Lowering:
         if not compute.is_floating_point:
             raise NotLowered(f"a mean of {result}")
         spans = spans_of(dims, x.size, site.size, kernel, stride, padding)
-        check_few([s.kernel for s in spans])
         if any(s.padding for s in spans):
             _not_across_channels(site, spans)
+        sums = sums_of(site, x, spans) if are_long(spans) else None
+
+        def sum_at(point: Point) -> Expr:
+            if sums is not None:
+                return sums.at(point)
+            values = [v for _, v in window_of(x, point, spans, constant(compute, 0))]
+            return reduce(lambda total, value: call("add", total, value), values)
 
         def element(point: Point) -> Expr:
-            values = [v for _, v in window_of(x, point, spans, constant(compute, 0))]
-            total = values[0]
-            for value in values[1:]:
-                total = call("add", total, value)
+            total = sum_at(point)
             count = divisor(spans, point[-dims:], count_include_pad, divisor_override)
             return cast(call("div", total, cast(index_value(count), compute)), result)
 
@@ -145,6 +152,11 @@ def _first(span: DimensionWindows, window: Index) -> Index:
     return start + missed * span.dilation
 
 
+def _places_are_read(site: Site) -> bool:
+    """Return whether anything but the values of the maximum may be used."""
+    return any(u.target is not operator.getitem or u.args[1] != 0 for u in site.node.users)
+
+
 def max_pool_with_places(dims: int) -> Lowering:
     """Return the largest element of each window, and its position in the input.
 
@@ -162,12 +174,12 @@ def max_pool_with_places(dims: int) -> Lowering:
     ) -> tuple[Tensor, Tensor]:
         result, compute = site.dtype, compute_dtype(site.dtype)
         spans = spans_of(dims, x.size, site.size, kernel, stride, padding, dilation)
-        check_few([s.kernel for s in spans])
+        if are_long(spans):
+            values, positions = largest_of(site, x, spans, with_place=_places_are_read(site))
+            return site.tensor(lambda p: values.at(p, result)), positions
         # padding can repeat an element of the window, because a repetition does not win
         repeats = all(s.dilation == 1 for s in spans)
-        places = product(x.size[-dims:]).constant
-        # half as many bits are twice as many elements of a vector
-        counted = torch.int64 if places is None or places >= 1 << 31 else torch.int32
+        counted = place_dtype(x.size[-dims:])
 
         def window(point: Point) -> Iterator[tuple[Point, Expr]]:
             return window_of(x, point, spans, lowest(compute), repeats=repeats)

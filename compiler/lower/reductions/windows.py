@@ -168,6 +168,12 @@ def flat_place(place: Sequence[Index], sizes: Sequence[Index]) -> Index:
     return flat
 
 
+def place_dtype(sizes: Sequence[Index]) -> torch.dtype:
+    """Return a dtype for row-major indices. Half as many bits are twice as many lanes."""
+    places = product(sizes).constant
+    return torch.int64 if places is None or places >= 1 << 31 else torch.int32
+
+
 def lowest(dtype: torch.dtype) -> Expr:
     """Return the smallest value of a dtype; -inf for floats."""
     if dtype.is_floating_point:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from cpp_kernels import kernels
 from externs import compiled_with_reasons, reasons
 from judge import assert_as_eager, assert_same, compiled, gradients
 from programs import f32
@@ -102,10 +103,74 @@ def test_one_compile_pools_many_sizes() -> None:
             assert_as_eager(once, function, [f32(*size)])
 
 
-def test_pools_that_are_left_to_aten() -> None:
-    x = f32(1, 2, 12, 12)
-    large = reasons(lambda x: F.avg_pool2d(x, 6), x)
-    assert large == {"aten.avg_pool2d.default": "windows of 36 elements"}
+LONG: dict[str, Callable[[torch.Tensor], Any]] = {
+    "avg": lambda x: F.avg_pool2d(x, 6),
+    "avg_overlapping": lambda x: F.avg_pool2d(x, (7, 5), 3),
+    "avg_padded": lambda x: F.avg_pool2d(x, 7, 3, 3),
+    "avg_of_the_input_only": lambda x: F.avg_pool2d(x, 6, 4, 2, True, False),
+    "avg_1d": lambda x: F.avg_pool1d(x.flatten(1), 40),
+    "adaptive": lambda x: F.adaptive_avg_pool2d(x, 2),
+    "max": lambda x: F.max_pool2d(x, 6),
+    "max_overlapping": lambda x: F.max_pool2d(x, 6, 2),
+    "max_padded": lambda x: F.max_pool2d(x, 9, 1, 4),
+    "max_ceil": lambda x: F.max_pool2d(x, 6, 4, 0, 1, True),
+    "max_dilated": lambda x: F.max_pool2d(x, (6, 5), 1, 2, dilation=2),
+    "max_1d": lambda x: F.max_pool1d(x.flatten(1), 40),
+    "adaptive_max": lambda x: F.adaptive_max_pool2d(x, 2),
+    "max_places": lambda x: F.max_pool2d(x, 6, return_indices=True),
+    "max_places_overlapping": lambda x: F.max_pool2d(x, 6, 3, return_indices=True),
+    "adaptive_max_places": lambda x: F.adaptive_max_pool2d(x, 2, return_indices=True),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_long_windows_are_combined_in_loops_as_in_eager(name: str) -> None:
+    """Among equal elements, the first one wins, and the last NaN over all."""
+    torch._dynamo.reset()
+    once, left = compiled_with_reasons(LONG[name])
+    x = f32(2, 3, 12, 12).mul(4).round() / 4
+    assert_as_eager(once, LONG[name], [x])
+    x[0, 0, 3, 4] = x[0, 0, 5, 2] = NAN
+    x[0, 1], x[0, 2] = -INF, NAN
+    assert_as_eager(once, LONG[name], [x])
+    assert left == {}
+
+
+@pytest.mark.parametrize("name", ["avg", "max_overlapping", "max_places", "avg_overlapping"])
+def test_long_windows_of_channels_last_tensors(name: str) -> None:
+    x = f32(2, 3, 12, 12).bfloat16().to(memory_format=torch.channels_last)
+    torch._dynamo.reset()
+    assert_as_eager(compiled(LONG[name]), LONG[name], [x])
+
+
+def test_long_windows_of_integers() -> None:
+    x = torch.arange(288).reshape(2, 1, 12, 12) % 37
+    assert_as_eager(compiled(LONG["max_places"]), LONG["max_places"], [x], exact=True)
+
+
+def test_overlapping_windows_share_the_maxima_of_their_rows() -> None:
+    """A window of 9 x 9 elements reads 9 of a row, and 9 maxima of rows, instead of 81."""
+    text = kernels(lambda x: F.max_pool2d(x, 9, 1), f32(1, 2, 12, 12))
+    assert text.count("maximum_(") == 16
+
+
+@pytest.mark.parametrize(
+    ("pool", "reason"),
+    [
+        (
+            lambda x: F.max_pool2d(x, 9, 1, 4, return_indices=True),
+            "positions in long windows with padding or dilation",
+        ),
+        (
+            lambda x: F.max_pool2d(x.to(memory_format=torch.channels_last), 9, 1, 4),
+            "long windows with padding",
+        ),
+    ],
+    ids=["positions", "channels last"],
+)
+def test_pools_that_are_left_to_aten(pool: Callable[[torch.Tensor], Any], reason: str) -> None:
+    found = reasons(pool, f32(1, 2, 12, 12))
+    assert found["aten.max_pool2d_with_indices.default"] == reason
 
 
 @pytest.mark.parametrize(
