@@ -1,8 +1,9 @@
-"""Windows of many elements, which a loop combines.
+"""Windows that are not unrolled in the expression of an element, because they are long or overlap.
 
-Short windows are unrolled in the expression of an element. The positions of a long one are
-dimensions of a tensor that is reduced, so that loops, lanes and pieces are chosen as for any other
-reduction. Long windows that overlap or reach into padding are combined dimension by dimension.
+The positions of a long window are dimensions of a tensor that is reduced, so that loops, lanes and
+pieces are chosen as for any other reduction. Windows that overlap, and long ones that reach into
+padding, are combined along one dimension after the other. Each expression then has few elements,
+and conditions on one axis, whose parts become loops of their own.
 """
 
 from __future__ import annotations
@@ -23,14 +24,36 @@ from tcdebug.compiler.lower.reductions.windows import (
     DimensionWindows,
     flat_place,
     lowest,
+    one_by_one,
     place_dtype,
     window_of,
 )
+
+STORED_ROW = 2
+"""The cost of storing a combined row and of reading it, in that of an element of a window."""
 
 
 def are_long(spans: Sequence[DimensionWindows]) -> bool:
     """Return whether windows have too many elements to be unrolled."""
     return prod(s.kernel for s in spans) > MOST_PLACES
+
+
+def overlap_in_rows(site: Site, spans: Sequence[DimensionWindows]) -> bool:
+    """Return whether windows overlap along several dimensions of a contiguous tensor on a CPU."""
+    result = site.result()
+    overlapping = sum(s.stride < s.kernel for s in spans)
+    return overlapping > 1 and result.device.type == "cpu" and result.stride(-1) == 1
+
+
+def share_rows(site: Site, spans: Sequence[DimensionWindows]) -> bool:
+    """Return whether it pays on a CPU to combine once the rows that windows share.
+
+    Unrolled windows in padding have conditions on all their axes, for which no loop is divided.
+    """
+    if not overlap_in_rows(site, spans):
+        return False
+    rows = sum(s.kernel * prod(outer.stride for outer in spans[:k]) for k, s in enumerate(spans))
+    return _are_padded(spans) or rows + STORED_ROW < prod(s.kernel for s in spans)
 
 
 def sums_of(site: Site, x: Tensor, spans: Sequence[DimensionWindows]) -> Tensor:
@@ -104,15 +127,11 @@ def _combined(
 ) -> Tensor:
     """Emit a tensor for each dimension, in which windows along it are combined, unrolled."""
     dims = len(spans)
-    for k in reversed(range(dims)):
-        if spans[k].kernel == spans[k].stride == 1 and not spans[k].padding:
-            continue
-        along = [DimensionWindows(1, 1, 0, 1, n, n) for n in x.size[-dims:]]
-        along[k] = spans[k]
+    for along in one_by_one(spans):
         size = (*x.size[:-dims], *(s.windows for s in along))
 
         def element(
-            point: Point, rows: Tensor = x, along: Sequence[DimensionWindows] = tuple(along)
+            point: Point, rows: Tensor = x, along: Sequence[DimensionWindows] = along
         ) -> Expr:
             return combine(point, rows, along)
 

@@ -28,7 +28,13 @@ from tcdebug.compiler.ir.build import (
 from tcdebug.compiler.ir.expr import Expr
 from tcdebug.compiler.lower.interface.site import Lowering, Site
 from tcdebug.compiler.lower.interface.tensor import NotLowered, Point, Tensor
-from tcdebug.compiler.lower.reductions.long_windows import are_long, largest_of, sums_of
+from tcdebug.compiler.lower.reductions.long_windows import (
+    are_long,
+    largest_of,
+    overlap_in_rows,
+    share_rows,
+    sums_of,
+)
 from tcdebug.compiler.lower.reductions.windows import (
     DimensionWindows,
     check_few,
@@ -36,6 +42,7 @@ from tcdebug.compiler.lower.reductions.windows import (
     divisor,
     flat_place,
     lowest,
+    one_by_one,
     place_dtype,
     spans_of,
     window_of,
@@ -72,7 +79,8 @@ def avg_pool(dims: int) -> Lowering:
         spans = spans_of(dims, x.size, site.size, kernel, stride, padding)
         if any(s.padding for s in spans):
             _not_across_channels(site, spans)
-        sums = sums_of(site, x, spans) if are_long(spans) else None
+        is_unrolled = not are_long(spans) and not share_rows(site, spans)
+        sums = None if is_unrolled else sums_of(site, x, spans)
 
         def sum_at(point: Point) -> Expr:
             if sums is not None:
@@ -138,9 +146,32 @@ def avg_pool_backward(dims: int) -> Lowering:
             count = divisor(spans, at[-dims:], count_include_pad, divisor_override)
             return call("div", value, cast(index_value(count), compute))
 
-        return site.tensor(lambda p: cast(_gathered(gradient, p, spans, share, compute), result))
+        if not overlap_in_rows(site, spans):
+            return site.tensor(
+                lambda p: cast(_gathered(gradient, p, spans, share, compute), result)
+            )
+        total, shared = gradient, share
+        for along in one_by_one(spans, backward=True):
+
+            def element(
+                point: Point,
+                rows: Tensor = total,
+                along: Sequence[DimensionWindows] = along,
+                shared: Callable[[Point, Expr], Expr] = shared,
+            ) -> Expr:
+                return _gathered(rows, point, along, shared, compute)
+
+            size = (*x.size[:-dims], *(s.size for s in along))
+            total = site.store(Tensor(compute, size, element), suffix="_rows")
+            shared = _whole
+        return site.tensor(lambda p: total.at(p, result))
 
     return lower
+
+
+def _whole(at: Point, value: Expr) -> Expr:
+    """Return all of a value, whose share was taken before."""
+    return value
 
 
 def _first(span: DimensionWindows, window: Index) -> Index:
@@ -174,8 +205,9 @@ def max_pool_with_places(dims: int) -> Lowering:
     ) -> tuple[Tensor, Tensor]:
         result, compute = site.dtype, compute_dtype(site.dtype)
         spans = spans_of(dims, x.size, site.size, kernel, stride, padding, dilation)
-        if are_long(spans):
-            values, positions = largest_of(site, x, spans, with_place=_places_are_read(site))
+        with_place = _places_are_read(site)
+        if are_long(spans) or (not with_place and share_rows(site, spans)):
+            values, positions = largest_of(site, x, spans, with_place=with_place)
             return site.tensor(lambda p: values.at(p, result)), positions
         # padding can repeat an element of the window, because a repetition does not win
         repeats = all(s.dilation == 1 for s in spans)

@@ -110,6 +110,23 @@ def spans_of(
     ]
 
 
+def one_by_one(
+    spans: Sequence[DimensionWindows], *, backward: bool = False
+) -> Iterator[tuple[DimensionWindows, ...]]:
+    """Yield the steps of combining windows along the last dimension, then the one before, ...
+
+    In each step, the windows along the other dimensions have one element. In backward, positions
+    take the place of windows.
+    """
+    for k, span in reversed(list(enumerate(spans))):
+        if span.kernel == span.stride == 1 and not span.padding:
+            continue
+        sizes = (s.windows if (j < k) == backward else s.size for j, s in enumerate(spans))
+        along = [DimensionWindows(1, 1, 0, 1, n, n) for n in sizes]
+        along[k] = span
+        yield tuple(along)
+
+
 def check_few(counts: Sequence[int]) -> None:
     """Raise NotLowered if windows of these sizes have too many positions to unroll."""
     if (total := prod(counts)) > MOST_PLACES:
