@@ -66,8 +66,30 @@ def no_stats(
     return _laid_out(out, x), mean, rstd
 
 
+def with_update(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Normalise in training, and return the new running statistics after what ATen reserves.
+
+    Only cuDNN reserves memory. Elsewhere there are no bytes.
+    """
+    if x.device.type != "cpu":
+        return NotImplemented
+    out, mean, rstd, new_mean, new_var = functional(
+        x, weight, bias, running_mean, running_var, True, momentum, eps
+    )
+    return out, mean, rstd, x.new_empty(0, dtype=torch.uint8), new_mean, new_var
+
+
 BATCH_NORM: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten._native_batch_norm_legit_no_training.default: no_training,
     aten._native_batch_norm_legit_functional.default: functional,
     aten._native_batch_norm_legit.no_stats: no_stats,
+    aten._batch_norm_with_update_functional.default: with_update,
 }
