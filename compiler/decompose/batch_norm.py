@@ -74,10 +74,10 @@ def with_update(
     running_var: Tensor,
     momentum: float,
     eps: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Normalise in training, and return the new running statistics after what ATen reserves.
+) -> Any:
+    """Normalise in training on a CPU, and return the new running statistics last.
 
-    Only cuDNN reserves memory. Elsewhere there are no bytes.
+    The result before them is what cuDNN reserves for backward, which has no bytes on a CPU.
     """
     if x.device.type != "cpu":
         return NotImplemented

@@ -79,7 +79,8 @@ def adaptive_avg_pool(dims: int) -> Lowering:
     def lower(site: Site, x: Tensor, size: object) -> Tensor:
         windows = _windows(site, x, dims)
         if all(w.even for w in windows):
-            return avg_pool(dims)(site, x, [w.longest for w in windows])
+            even: Tensor = avg_pool(dims)(site, x, [w.longest for w in windows])
+            return even
         check_few([w.longest for w in windows])
         result, compute = site.dtype, compute_dtype(site.dtype)
 
@@ -105,7 +106,9 @@ def adaptive_max_pool(dims: int) -> Lowering:
     def lower(site: Site, x: Tensor, size: object) -> tuple[Tensor, Tensor]:
         windows = _windows(site, x, dims)
         if all(w.even for w in windows):
-            return max_pool_with_places(dims)(site, x, [w.longest for w in windows])
+            pool = max_pool_with_places(dims)
+            even: tuple[Tensor, Tensor] = pool(site, x, [w.longest for w in windows])
+            return even
         check_few([w.longest for w in windows])
         result, compute = site.dtype, compute_dtype(site.dtype)
         bottom = lowest(compute)

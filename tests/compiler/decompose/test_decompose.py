@@ -101,6 +101,16 @@ def test_batch_norm_is_decomposed_without_mutation(training: bool, affine: bool)
     assert not any("batch_norm" in op for op in found)
 
 
+def test_the_batch_norm_that_updates_its_statistics_is_decomposed() -> None:
+    def function(x: torch.Tensor, w: torch.Tensor, m: torch.Tensor, v: torch.Tensor) -> Any:
+        return torch.ops.aten._batch_norm_with_update(x, w, w, m, v, 0.1, 1e-5)
+
+    inputs = [f32(4, 3, 2, 2), f32(3), f32(3), positive(3)]
+    assert_as_eager(compiled(function), function, inputs)
+    torch._dynamo.reset()
+    assert not any("batch_norm" in op for op in operators(function, *inputs))
+
+
 def test_activations_of_a_transposed_tensor_have_the_layout_of_eager() -> None:
     names = (
         "celu", "elu", "gelu", "glu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +12,11 @@ from cpp_kernels import kernels
 from externs import compiled_with_reasons, reasons
 from judge import assert_as_eager, assert_same, compiled, gradients
 from programs import f32
+from stages import capture
 from torch.nn import functional as F
 from torch_versions import needs_torch
+
+from tcdebug.compiler.ir.cost import load_count
 
 INF, NAN = float("inf"), float("nan")
 
@@ -123,24 +127,42 @@ LONG: dict[str, Callable[[torch.Tensor], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", LONG)
-def test_long_windows_are_combined_in_loops_as_in_eager(name: str) -> None:
+def long_windows(x: torch.Tensor) -> list[Any]:
+    """All of them, in one graph."""
+    return [pool(x) for pool in LONG.values()]
+
+
+def test_long_windows_are_combined_in_loops_as_in_eager() -> None:
     """Among equal elements, the first one wins, and the last NaN over all."""
     torch._dynamo.reset()
-    once, left = compiled_with_reasons(LONG[name])
+    once, left = compiled_with_reasons(long_windows)
     x = f32(2, 3, 12, 12).mul(4).round() / 4
-    assert_as_eager(once, LONG[name], [x])
+    assert_as_eager(once, long_windows, [x])
     x[0, 0, 3, 4] = x[0, 0, 5, 2] = NAN
     x[0, 1], x[0, 2] = -INF, NAN
-    assert_as_eager(once, LONG[name], [x])
+    assert_as_eager(once, long_windows, [x])
     assert left == {}
 
 
-@pytest.mark.parametrize("name", ["avg", "max_overlapping", "max_places", "avg_overlapping"])
-def test_long_windows_of_channels_last_tensors(name: str) -> None:
+def test_long_windows_of_channels_last_tensors() -> None:
+    names = ("avg", "max_overlapping", "max_places", "avg_overlapping")
+
+    def function(x: torch.Tensor) -> list[Any]:
+        return [LONG[name](x) for name in names]
+
     x = f32(2, 3, 12, 12).bfloat16().to(memory_format=torch.channels_last)
     torch._dynamo.reset()
-    assert_as_eager(compiled(LONG[name]), LONG[name], [x])
+    assert_as_eager(compiled(function), function, [x])
+
+
+def test_gradients_of_long_windows() -> None:
+    def function(x: torch.Tensor) -> list[Any]:
+        names = ("avg_overlapping", "avg_of_the_input_only", "max_overlapping", "max")
+        return [LONG[name](x) for name in names]
+
+    x = f32(2, 3, 12, 12)
+    mine = gradients(compiled(function), [x.clone().requires_grad_()])
+    assert_same(mine, gradients(function, [x.clone().requires_grad_()]))
 
 
 def test_long_windows_of_integers() -> None:
@@ -148,10 +170,38 @@ def test_long_windows_of_integers() -> None:
     assert_as_eager(compiled(LONG["max_places"]), LONG["max_places"], [x], exact=True)
 
 
-def test_overlapping_windows_share_the_maxima_of_their_rows() -> None:
-    """A window of 9 x 9 elements reads 9 of a row, and 9 maxima of rows, instead of 81."""
-    text = kernels(lambda x: F.max_pool2d(x, 9, 1), f32(1, 2, 12, 12))
-    assert text.count("maximum_(") == 16
+def averages_backward(gradient: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """The gradient of averages over padded windows of 5 x 5."""
+    return torch.ops.aten.avg_pool2d_backward(
+        gradient, x, [5, 5], [1, 1], [2, 2], False, True, None
+    )
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "most"),
+    [
+        (lambda x: F.max_pool2d(x, 9, 1), [f32(1, 2, 12, 12)], 9),
+        (lambda x: F.max_pool2d(x, 3, 1, 1), [f32(1, 2, 12, 12)], 3),
+        (lambda x: F.avg_pool2d(x, (7, 5), 2, 1), [f32(1, 2, 12, 12)], 7),
+        (lambda x: F.avg_pool3d(x, 3, 1, 1), [f32(1, 2, 6, 6, 6)], 3),
+        (averages_backward, [f32(1, 2, 12, 12), f32(1, 2, 12, 12)], 5),
+    ],
+    ids=["long", "padded", "average", "volume", "gradient"],
+)
+def test_windows_that_overlap_read_the_elements_of_one_dimension(
+    function: Callable[..., Any], inputs: list[torch.Tensor], most: int
+) -> None:
+    """A window of 9 x 9 elements reads 9 of a row, and the results of 9 rows, instead of 81."""
+    (schedule,) = capture(function, *inputs, interpreted="nothing").schedules
+    bodies = [node.body for kernel in schedule.kernels() for node in kernel.nodes]
+    assert max(map(load_count, bodies)) == most
+
+
+def test_a_window_without_neighbours_is_a_reduction() -> None:
+    """It has loops over its elements, in which no index is divided or clamped."""
+    text = kernels(lambda x: F.avg_pool2d(x, 8), f32(4, 8, 64, 64))
+    assert "part_" in text
+    assert not re.search(r"[/%?]|index_min|index_max", re.sub(r"/ 64.0f|//.*", "", text))
 
 
 @pytest.mark.parametrize(
