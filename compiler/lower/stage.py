@@ -91,7 +91,7 @@ class _Lowerer:
         self.known: set[Symbol] = set()  # sizes known from inputs or earlier results
         self.values: dict[fx.Node, Any] = {}  # Tensor, Index, Ref, or a tuple of them
         self.names: dict[fx.Node, str] = {}  # the name of the runtime value of a node
-        self.memory = Memory()
+        self.memory = Memory(frozenset(node.name for node in module.graph.nodes))
 
     def run(self) -> Lowered:
         outputs: tuple[Any, ...] = ()

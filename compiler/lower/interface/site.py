@@ -57,6 +57,8 @@ def make_axes(
 class Memory:
     """The memory of a graph as far as it has been lowered."""
 
+    names: frozenset[str] = frozenset()
+    """The names of all values of the graph. Parts of a value must not have one of them."""
     inputs: dict[str, Buffer] = field(default_factory=dict)
     computed: set[str] = field(default_factory=set)
     """The buffers that loops fill."""
@@ -135,7 +137,7 @@ class Site:
 
     def _fresh(self, suffix: str) -> str:
         name = f"{self.node.name}{suffix}"
-        while name in self._taken:
+        while name in self._taken or (name != self.node.name and name in self.memory.names):
             name += "_"
         self._taken.add(name)
         return name

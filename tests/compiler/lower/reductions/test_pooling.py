@@ -223,6 +223,18 @@ def test_pools_that_are_left_to_aten(pool: Callable[[torch.Tensor], Any], reason
     assert found["aten.max_pool2d_with_indices.default"] == reason
 
 
+def test_a_result_of_a_pool_is_not_named_as_the_next_pool() -> None:
+    """The second result of the first node would be called as the second node, which is a call."""
+
+    def function(x: torch.Tensor) -> list[Any]:
+        return [
+            F.max_pool2d(x, 2, return_indices=True),
+            F.max_pool2d(x, 9, 3, 3, return_indices=True),
+        ]
+
+    assert_as_eager(compiled(function), function, [f32(2, 3, 11, 13)])
+
+
 @pytest.mark.parametrize(
     ("window", "size", "left"),
     [
