@@ -66,6 +66,10 @@ ROUNDS = (AUTOGRAD, DECOMPOSITIONS, BACKEND, GUARDS[BACKEND], AOTINDUCTOR)
 
 NONE_ALONE = "the script fails as a whole, but none of its graphs fails alone"
 """A note on a script without a graph that was seen to fail."""
+PASSES_WITHOUT_TCDEBUG = (
+    "it passes without tcdebug in its process, which imports torch and its compiler before the "
+    "script; with these, it fails in eager too"
+)
 EAGER_RERUNS, EAGER_RERUNS_IN_DOUBT = 1, 3
 """How often a script runs in eager again if its repro confirms the layer, and if it does not."""
 
@@ -235,6 +239,8 @@ class ScriptFailure:
         if not self.in_budget:
             return self._budget_report(folder)
         if self.finding.layer == SCRIPT:
+            if not self.flaky and self.runs.passes_plainly():
+                return self._report_of_passing(folder)
             return self._eager_report(folder)
         path = self.write_repro()
         off = self.finding.off
@@ -363,6 +369,13 @@ class ScriptFailure:
         return msgspec.structs.replace(
             report, ladder=self.ladder, reruns=self.runs.runs, notes=notes
         )
+
+    def _report_of_passing(self, folder: Path) -> Report:
+        """Report a script that passes without tcdebug in its process, and fails with it."""
+        return Report(
+            "unconfirmed", self._shown, ladder=self.ladder, reruns=self.runs.runs,
+            run_dir=str(folder), notes=[PASSES_WITHOUT_TCDEBUG],
+        )  # fmt: skip
 
 
 def _whole_layer(layer: str) -> str:

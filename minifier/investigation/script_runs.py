@@ -135,7 +135,7 @@ class ScriptRuns:
         duration.
         """
         self.processes = 2
-        self.last_is_plain = not (self.job.backend or self.job.toggles or self.job.rank)
+        self.last_is_plain = self._may_be_plain
         failure = self.ask(((),))[()]
         if self.last_is_plain and failure.failed and self.left == 0:
             self.last_is_plain, plain = False, failure
@@ -149,6 +149,26 @@ class ScriptRuns:
         self.processes = 2 - self.left
         self._tighten(failure)
         return failure
+
+    def passes_plainly(self) -> bool:
+        """Return whether the script passes in a fresh process that has no tcdebug in it.
+
+        False if that cannot be tried, such as for a script that fails only with filled caches.
+        """
+        if self.processes != 1 or not self._may_be_plain:
+            return False
+        self.last_is_plain = True
+        try:
+            return self.ask_fresh(()).kind is Kind.OK
+        except BudgetUsed:
+            return False
+        finally:
+            self.last_is_plain = False
+
+    @property
+    def _may_be_plain(self) -> bool:
+        """Whether the job runs the script as the user does, so that tcdebug is not needed."""
+        return not (self.job.backend or self.job.toggles or self.job.rank)
 
     def limiting(self, off: Off) -> dict[Off, Outcome]:
         """Return how the script ends. If it passes, its time limits the later runs."""

@@ -484,3 +484,22 @@ def test_an_undecided_layer_is_searched_again_only_if_fresh_processes_end_otherw
     finding, search = ScriptLayer("", known, settled=False), LayerSearch(lambda asked: {}, FAILS)
     failed = ScriptFailure(job, FAILS, finding, runs, search)
     assert failed.holds_in_fresh_processes() is holds
+
+
+@pytest.mark.parametrize(
+    ("statement", "status"), [("pass", "unconfirmed"), ("raise KeyError(1)", "fails_in_eager")]
+)
+def test_a_script_that_passes_without_tcdebug_is_not_said_to_fail_in_eager(
+    tmp_path: Path, statement: str, status: str
+) -> None:
+    (tmp_path / "s.py").write_text(statement)
+    (tmp_path / "eager.log").write_text("AssertionError: [9, 9]\n")
+    job = Job("search", str(tmp_path / "s.py"), [], str(tmp_path))
+    logs = {EAGER: tmp_path / "eager.log"}
+    runs = ScriptRuns(job, EventLog(None), 60.0, time.monotonic() + 60.0, logs=logs)
+    finding = ScriptLayer("layer.script", {(): FAILS, EAGER: FAILS}, settled=True)
+    search = LayerSearch(lambda asked: {}, FAILS)
+    report = ScriptFailure(job, FAILS, finding, runs, search).report()
+    assert (report.status, report.confirmed) == (status, False)
+    said = [n for n in report.notes if n.startswith("it passes without tcdebug in its process")]
+    assert bool(said) is (status == "unconfirmed")
