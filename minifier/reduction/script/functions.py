@@ -134,6 +134,79 @@ def _arguments(
                 yield keyword, ()
 
 
+class DropResults(SyntaxReduction):
+    """Removes one of several results of a function, and what takes it where the call is unpacked.
+
+    What a generator yields counts as its results, unpacked by the loop over the call.
+    """
+
+    name = "drop_results"
+
+    def rewrites(self, tree: ast.Module) -> list[Rewrite]:
+        """Return one edit for each place of results that are always written as tuples."""
+        wrapped = dict(_wrapped(tree))
+        unpacked = list(_unpacked_calls(tree))
+        found = []
+        for owner, function in _functions(tree, None):
+            given = _given_results(function)
+            if not given or len({len(t.elts) for t in given}) != 1:
+                continue
+            count = len(given[0].elts)
+            called = function.name
+            taken = [
+                target
+                for target, call in unpacked
+                if len(target.elts) == count
+                and (_reaches(call.func, called, wrapped) or (owner and called in CALLED))
+            ]
+            for place in range(count if count > 1 else 0):
+                parts = [_without(t, place) for t in (*given, *taken)]
+                found.append(Rewrite(tuple(parts)))
+        return found
+
+
+def _unpacked_calls(tree: ast.Module) -> Iterator[tuple[ast.Tuple, ast.Call]]:
+    """Yield the targets that the results of calls are unpacked to, with the calls."""
+    for node in ast.walk(tree):
+        match node:
+            case (
+                ast.Assign(targets=[ast.Tuple() as target], value=ast.Call() as call)
+                | ast.For(target=ast.Tuple() as target, iter=ast.Call() as call)
+                | ast.comprehension(target=ast.Tuple() as target, iter=ast.Call() as call)
+            ):
+                yield target, call
+
+
+def _given_results(function: Function) -> list[ast.Tuple]:
+    """Return the tuples that a function returns or yields; nothing if it gives anything else."""
+    found = []
+    for node in _own_nodes(function):
+        match node:
+            case ast.Return(value=ast.Tuple() as given) | ast.Yield(value=ast.Tuple() as given):
+                found.append(given)
+            case ast.Return(value=None):
+                pass
+            case ast.Return() | ast.Yield() | ast.YieldFrom():
+                return []
+    starred = any(isinstance(e, ast.Starred) for t in found for e in t.elts)
+    return [] if starred else found
+
+
+def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a function, except those of functions inside it."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, (*FUNCTIONS, ast.Lambda)):
+            yield child
+            yield from _own_nodes(child)
+
+
+def _without(elements: ast.Tuple, place: int) -> tuple[ast.AST, Sequence[ast.AST]]:
+    """Return the removal of an element from a tuple. Of two elements, the other one remains."""
+    if len(elements.elts) == 2:
+        return elements, (elements.elts[1 - place],)
+    return elements.elts[place], ()
+
+
 class MethodsToFunctions(SyntaxReduction):
     """Replaces a class by its `forward` or `__call__`, if it has nothing else and uses no self."""
 

@@ -1,4 +1,4 @@
-"""Writes out the iterations of a loop."""
+"""Replaces a loop by iterations of it, or by an expression."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ def _named_elements(tree: ast.Module) -> dict[str, Sequence[ast.expr]]:
 class UnrollLoops(SyntaxReduction):
     """Replaces a loop by its last iteration, before which the others run one statement of the body.
 
-    What fails in a later iteration mostly needs one call of the earlier ones.
+    What fails in a later iteration mostly needs one call of the earlier ones. If the elements are
+    not known, only the last one remains.
     """
 
     name = "unroll_loops"
@@ -82,6 +83,8 @@ class UnrollLoops(SyntaxReduction):
             if not isinstance(node, ast.For) or node.orelse or _leaves(node.body):
                 continue
             elements = elements_of(node.iter, named)
+            if not elements and not _ends(node.body):
+                found.append(Rewrite.of(node, _last_element(node), *node.body))
             if len(elements) < 2:
                 continue
             last = _iteration(node, elements[-1], node.body)
@@ -90,6 +93,83 @@ class UnrollLoops(SyntaxReduction):
                 before = [s for e in elements[:-1] for s in _iteration(node, e, [kept])]
                 found.append(Rewrite.of(node, *before, *deepcopy(last)))
         return found
+
+
+def _ends(body: Sequence[ast.stmt]) -> bool:
+    """Return whether statements may end a loop, whose iterator may have no end then."""
+    return any(isinstance(n, ast.Return | ast.Raise) for s in body for n in ast.walk(s))
+
+
+def _last_element(loop: ast.For) -> ast.Assign:
+    """Return the assignment of the last element of a loop to its variable."""
+    elements = ast.Call(ast.Name("list", ast.Load()), [loop.iter], [])
+    last = ast.Subscript(elements, ast.UnaryOp(ast.USub(), ast.Constant(1)), ast.Load())
+    return ast.Assign([deepcopy(loop.target)], last)
+
+
+class LoopsToExpressions(SyntaxReduction):
+    """Replaces a loop that only fills a new list, or adds to a new number, by one assignment.
+
+    `x = []` and `for t in i: x.append(e)` become `x = [e for t in i]`. `x = 0` and
+    `for t in i: x += e` become `x = sum([e for t in i])`.
+    """
+
+    name = "loops_to_expressions"
+
+    def rewrites(self, tree: ast.Module) -> list[Rewrite]:
+        """Return one edit for each loop whose variable has its first value in the same block."""
+        found = []
+        for body in _bodies(tree):
+            for place, loop in enumerate(body):
+                if not isinstance(loop, ast.For) or loop.orelse or len(loop.body) != 1:
+                    continue
+                of = ast.comprehension(loop.target, loop.iter, [], 0)
+                match loop.body[0]:
+                    case ast.Expr(
+                        value=ast.Call(
+                            func=ast.Attribute(value=ast.Name(id=name), attr="append"),
+                            args=[element],
+                        )
+                    ):
+                        value: ast.expr = ast.ListComp(element, [of])
+                        before = _first_value(body[:place], name, "[]")
+                    case ast.AugAssign(target=ast.Name(id=name), op=ast.Add(), value=element):
+                        summed = ast.ListComp(element, [of])
+                        value = ast.Call(ast.Name("sum", ast.Load()), [summed], [])
+                        before = _first_value(body[:place], name, "0", "0.0")
+                    case _:
+                        continue
+                if before is None or _names(loop.iter, name) or _names(element, name):
+                    continue
+                made = ast.Assign([ast.Name(name, ast.Store())], value)
+                found.append(Rewrite(((before, ()), (loop, (made,)))))
+        return found
+
+
+def _bodies(tree: ast.Module) -> Iterator[Sequence[ast.stmt]]:
+    """Yield all blocks of statements."""
+    for node in ast.walk(tree):
+        for part in ("body", "orelse", "finalbody"):
+            block = getattr(node, part, None)
+            if isinstance(block, list):
+                yield block
+
+
+def _first_value(before: Sequence[ast.stmt], name: str, *values: str) -> ast.stmt | None:
+    """Return the statement that gives a variable one of some values, and is the last to use it."""
+    for statement in reversed(before):
+        if not _names(statement, name):
+            continue
+        match statement:
+            case ast.Assign(targets=[ast.Name()], value=value) if ast.unparse(value) in values:
+                return statement
+        return None
+    return None
+
+
+def _names(node: ast.AST, name: str) -> bool:
+    """Return whether a part of a script contains a name."""
+    return any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(node))
 
 
 def _leaves(body: Sequence[ast.stmt]) -> bool:

@@ -15,11 +15,12 @@ from tcdebug.minifier.reduction.script.failures import RaisesToAssertions
 from tcdebug.minifier.reduction.script.functions import (
     DropDecorations,
     DropParameters,
+    DropResults,
     MethodsToFunctions,
 )
 from tcdebug.minifier.reduction.script.importing import ImportsByPackage
 from tcdebug.minifier.reduction.script.inlining import InlineFunctions, InlineMethods
-from tcdebug.minifier.reduction.script.loops import UnrollLoops
+from tcdebug.minifier.reduction.script.loops import LoopsToExpressions, UnrollLoops
 from tcdebug.minifier.reduction.script.objects.components import HoistComponents, UnwrapContainers
 from tcdebug.minifier.reduction.script.objects.dissolving import DissolveObjects, MergeBases
 from tcdebug.minifier.reduction.script.objects.held_values import ObjectsToValues
@@ -115,8 +116,10 @@ def _coarse(literals: ObservedLiterals) -> tuple[CandidateReduction[ScriptText],
         HoistComponents(),
         RaisesToAssertions(),
         UnwrapBlocks(),
+        LoopsToExpressions(),
         UnrollLoops(),
         DropParameters(),
+        DropResults(),
         DropStatements(),
         HoistOperands(calls=True),
         MethodsToFunctions(),
