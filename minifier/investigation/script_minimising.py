@@ -50,6 +50,9 @@ RESERVED, MOST_RESERVED = 0.2, 0.5
 """The least and the greatest part of the time that is kept for the last checks."""
 LAST_CHECKS = 3.0
 """The last checks take so many times as long as a run of the script's repro."""
+FORKED_CHECKS = 1.0
+"""As many times as long they take in forks. Versions ran without the backend before, so the search
+itself takes no long runs."""
 LEAST_QUICK_SECONDS, SLOWER_IN_EAGER = 5.0, 10.0
 """A version in eager may take so many seconds, and so many times as long as the script."""
 SMALLEST = "the smallest version"
@@ -264,6 +267,8 @@ class ScriptMinimising:
     def _reserved(self) -> float:
         """The seconds that are kept for the last checks, also for those in fresh processes."""
         most, given = MOST_RESERVED * self.task.seconds, RESERVED * self.task.seconds
+        if self.last_checks:
+            return min(given, FORKED_CHECKS * self.task.run_seconds)
         return min(most, max(given, LAST_CHECKS * self.task.run_seconds))
 
     @property

@@ -29,6 +29,7 @@ from tcdebug.minifier.investigation.minimised_script import (
     with_minimised_script,
 )
 from tcdebug.minifier.investigation.report import Culprit, Report, ReportedFailure, ReportedFault
+from tcdebug.minifier.investigation.script_minimising import ScriptMinimising, VersionCheck
 from tcdebug.minifier.oracles.question import Question
 from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job
 from tcdebug.minifier.processes.process import Limits, finished
@@ -421,3 +422,18 @@ def test_the_smallest_version_that_fails_in_a_fresh_process_is_kept(tmp_path: Pa
     assert after.script.lines_after == 5
     dropped = "a version with 1 lines is not kept: in a fresh process, it does not fail"
     assert after.notes == [f"{dropped} in the same way"]
+
+
+@pytest.mark.parametrize(
+    ("compiled_last", "run_seconds", "seconds"),
+    [(True, 8.0, 8.0), (True, 60.0, 20.0), (False, 8.0, 24.0), (False, 60.0, 50.0)],
+)
+def test_more_time_is_kept_if_every_version_is_compiled_as_the_script_is(
+    compiled_last: bool, run_seconds: float, seconds: float
+) -> None:
+    task = MinimisingTask("exception", [DYNAMO], DYNAMO, 100.0, run_seconds)
+    job = Job("minimise", "s.py", [], "")
+    minimising = ScriptMinimising(job, task, lambda *_: 0, EventLog(None))
+    if compiled_last:
+        minimising.last_checks = [VersionCheck(Toggles(), fails=True)]
+    assert minimising._reserved == seconds
