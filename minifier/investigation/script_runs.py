@@ -151,10 +151,7 @@ class ScriptRuns:
         return failure
 
     def passes_plainly(self) -> bool:
-        """Return whether the script passes in a fresh process that has no tcdebug in it.
-
-        False if that cannot be tried, such as for a script that fails only with filled caches.
-        """
+        """Return whether it passes in a fresh process without tcdebug, if that can be tried."""
         if self.processes != 1 or not self._may_be_plain:
             return False
         self.last_is_plain = True
