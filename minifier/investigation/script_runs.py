@@ -227,16 +227,15 @@ class ScriptRuns:
     def _limit_by(self, passing: Outcome) -> None:
         """Derive the limit of a run with compiles from one without, if that passed."""
         if passing.kind is Kind.OK:
-            capture = self.job.limits.seconds
-            longest = SLOWER * passing.seconds + (
-                min(capture, STUCK_MOST) if self.stuck else capture
-            )
-            self.seconds = min(self.seconds, longest)
+            longest = self.job.limits.seconds
+            capture = min(longest, STUCK_MOST) if self.stuck else longest
+            self.seconds = min(self.seconds, SLOWER * passing.seconds + capture)
 
     def _run_in_parallel(
         self, questions: tuple[Off, ...], traces: Sequence[Path] = ()
     ) -> dict[Off, Outcome]:
         """Run the questions in parallel. `traces` are the run folders of runs that are traced."""
+        self._check_budget()
         with contextlib.ExitStack() as stack:
             going = [
                 _ActiveRun(self, off, stack.enter_context(kernel_cache()), folder)
@@ -246,8 +245,7 @@ class ScriptRuns:
                 for run in going:
                     run.start()
                 while at_work := {run.child: run for run in going if run.child is not None}:
-                    if self.stopped() or time.monotonic() > self.deadline:
-                        raise BudgetUsed
+                    self._check_budget()
                     for child, ended in wait(at_work, POLL):
                         at_work[child].take(ended)
             finally:
@@ -257,6 +255,10 @@ class ScriptRuns:
                 self._record(run)
             self.left = max(run.left for run in going)
             return {run.off: run.outcome for run in going}
+
+    def _check_budget(self) -> None:
+        if self.stopped() or time.monotonic() > self.deadline:
+            raise BudgetUsed
 
     def _record(self, run: _ActiveRun) -> None:
         outcome = run.outcome

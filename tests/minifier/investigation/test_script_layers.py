@@ -503,3 +503,14 @@ def test_a_script_that_passes_without_tcdebug_is_not_said_to_fail_in_eager(
     assert (report.status, report.confirmed) == (status, False)
     said = [n for n in report.notes if n.startswith("it passes without tcdebug in its process")]
     assert bool(said) is (status == "unconfirmed")
+
+
+def test_no_process_is_started_once_the_budget_is_used_up(tmp_path: Path) -> None:
+    (tmp_path / "s.py").write_text("open('ran', 'w')")
+    job = Job("search", str(tmp_path / "s.py"), [], str(tmp_path))
+    runs = ScriptRuns(job, EventLog(None), 60.0, time.monotonic() - 1.0)
+    with pytest.raises(BudgetUsed):
+        runs.traced(((), EAGER), tmp_path / "cache")
+    assert runs.runs == 0
+    assert not runs.passes_plainly()
+    assert runs.runs == 0
