@@ -69,8 +69,7 @@ def _named_elements(tree: ast.Module) -> dict[str, Sequence[ast.expr]]:
 class UnrollLoops(SyntaxReduction):
     """Replaces a loop by its last iteration, before which the others run one statement of the body.
 
-    What fails in a later iteration mostly needs one call of the earlier ones. If the elements are
-    not known, only the last one remains.
+    What fails in a later iteration mostly needs one call of the earlier ones.
     """
 
     name = "unroll_loops"
@@ -83,8 +82,6 @@ class UnrollLoops(SyntaxReduction):
             if not isinstance(node, ast.For) or node.orelse or _leaves(node.body):
                 continue
             elements = elements_of(node.iter, named)
-            if not elements and not _ends(node.body):
-                found.append(Rewrite.of(node, _last_element(node), *node.body))
             if len(elements) < 2:
                 continue
             last = _iteration(node, elements[-1], node.body)
@@ -93,18 +90,6 @@ class UnrollLoops(SyntaxReduction):
                 before = [s for e in elements[:-1] for s in _iteration(node, e, [kept])]
                 found.append(Rewrite.of(node, *before, *deepcopy(last)))
         return found
-
-
-def _ends(body: Sequence[ast.stmt]) -> bool:
-    """Return whether statements may end a loop, whose iterator may have no end then."""
-    return any(isinstance(n, ast.Return | ast.Raise) for s in body for n in ast.walk(s))
-
-
-def _last_element(loop: ast.For) -> ast.Assign:
-    """Return the assignment of the last element of a loop to its variable."""
-    elements = ast.Call(ast.Name("list", ast.Load()), [loop.iter], [])
-    last = ast.Subscript(elements, ast.UnaryOp(ast.USub(), ast.Constant(1)), ast.Load())
-    return ast.Assign([deepcopy(loop.target)], last)
 
 
 class LoopsToExpressions(SyntaxReduction):
