@@ -21,6 +21,7 @@ from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import Case, attributes
 from tcdebug.minifier.cases.criteria import Criteria
+from tcdebug.minifier.cases.operators.numpy_calls import recorded_again, recorded_call
 from tcdebug.minifier.cases.operators.triton_launches import is_operator, launched
 from tcdebug.minifier.cases.placement import HostedInputs, NotMovable, hosted
 from tcdebug.minifier.targets.backends import INDUCTOR, Backend
@@ -132,6 +133,8 @@ class _Pickler(pickle.Pickler):
             return _packet, (value._qualified_op_name,)
         if isinstance(value, HigherOrderOperator):
             return _higher_order, (value._name,)
+        if call := recorded_call(value):
+            return recorded_again, (call,)
         return NotImplemented
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import keyword
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,18 +24,21 @@ from tcdebug.minifier.cases.case import Case, attributes
 from tcdebug.minifier.cases.operators import scan
 from tcdebug.minifier.cases.operators.attention import is_captured_again, reading_its_values
 from tcdebug.minifier.cases.operators.data import as_attribute
+from tcdebug.minifier.cases.operators.definitions import Definitions
 from tcdebug.minifier.cases.operators.graph_copies import copy_graph
+from tcdebug.minifier.cases.operators.numpy_calls import recorded_call
 from tcdebug.minifier.cases.operators.python_text import import_line, run_text, torch_imports
 from tcdebug.minifier.cases.operators.triton_launches import (
     KernelLaunch,
-    KernelTexts,
     is_launch,
     launch_line,
 )
 
 CLEANUP = re.compile(r";  [\w. =]+ = None$")
 PRIVATE = re.compile(r"torch\._C\._nn\.(\w+)")
-RESERVED = ("torch", "data", "stored", "wide", "memory", "inf", "nan", "device", "Graph")
+RESERVED = (
+    "torch", "operator", "data", "stored", "wide", "memory", "inf", "nan", "device", "Graph"
+)  # fmt: skip
 """Names that a repro script itself uses."""
 NOISE = ("self", "modules", "parameters", "buffers", "L", "G", "l", "g", "fn", "closure")
 
@@ -53,13 +57,13 @@ class Source:
     names: Mapping[str, Any]
     constants: Mapping[str, torch.Tensor]
     foreign: tuple[str, ...]
-    kernels: str = ""
-    """The beginning of the text, which defines the Triton kernels that the graph launches."""
+    definitions: str = ""
+    """The beginning of the text, which defines the Triton kernels and calls of NumPy it uses."""
 
     @property
     def classes(self) -> str:
-        """The text without kernels."""
-        return self.text.removeprefix(self.kernels)
+        """The text without definitions."""
+        return self.text.removeprefix(self.definitions)
 
 
 def readable_names(case: Case) -> Case:
@@ -95,15 +99,15 @@ def module_source(module: fx.GraphModule, name: str = "Graph") -> Source:
     """Write the graph of a module as a class with a `forward` method, after the classes it uses."""
     writer = _Writer()
     writer.add(module, name, "self")
-    kernels = f"{writer.kernels.text}\n" if writer.kernels.text else ""
-    text = kernels + "\n\n".join(writer.classes)
+    definitions = f"{writer.definitions.text}\n" if writer.definitions.text else ""
+    text = definitions + "\n\n".join(writer.classes)
     used = {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)} - {"torch"}
     names = {n: v for n, v in writer.names.items() if n in used}
     imports = [import_line(n, v) for n, v in sorted(names.items())] + torch_imports(text)
-    imports += sorted(writer.kernels.imports)
+    imports += sorted(writer.definitions.imports)
     foreign = [n for n, v in names.items() if not import_line(n, v)] + writer.objects
     used_imports = tuple(i for i in imports if i)
-    return Source(text, used_imports, names, writer.constants, tuple(foreign), kernels)
+    return Source(text, used_imports, names, writer.constants, tuple(foreign), definitions)
 
 
 @dataclass
@@ -114,7 +118,7 @@ class _Writer:
     names: dict[str, Any] = field(default_factory=dict)
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
     objects: list[str] = field(default_factory=list)
-    kernels: KernelTexts = field(default_factory=KernelTexts)
+    definitions: Definitions = field(default_factory=Definitions)
 
     def add(self, module: fx.GraphModule, name: str, path: str, *, region: bool = False) -> None:
         """Write the class of a graph. `path` is its attribute path from the outermost graph.
@@ -202,7 +206,7 @@ class _Writer:
         variables = {node.name for node in graph.nodes if not is_launch(node)}
         for node in graph.nodes:
             if isinstance(node.target, KernelLaunch):
-                called = self.kernels.add(node.target, variables)
+                called = self.definitions.add(node.target, variables)
                 lines = _line_changed(lines, node, partial(launch_line, node=node, name=called))
         lines = [
             as_attribute(PRIVATE.sub(_public, line.replace(" -> tuple", ""))) for line in lines
@@ -213,7 +217,13 @@ class _Writer:
             plain = name.lstrip("_")  # classes mangle names with two leading underscores
             if name.startswith("__"):
                 body = [re.sub(rf"\b{name}\b", plain, line) for line in body]
-            self.names[plain if name.startswith("__") else name] = value
+            known = plain if name.startswith("__") else name
+            if recorded := recorded_call(value):
+                defined = self.definitions.define(known, recorded)
+                body = [re.sub(rf"\b{known}\b", defined, line) for line in body]
+                self.names["operator"] = operator
+            else:
+                self.names[known] = value
         return body
 
 

@@ -251,7 +251,8 @@ def set_up(then):
             def call(*values):
                 if place == GRAPH:
                     names = module.graph.python_code("self").globals  # functions of the script
-                    globals().update((n.lstrip("_"), f) for n, f in names.items())
+                    for name, value in names.items():
+                        globals().setdefault(name.lstrip("_"), value)
                     CALL["backend"] = CALL["backend"] or backend
                     restore()
                     then()

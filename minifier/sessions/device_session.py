@@ -261,8 +261,7 @@ class DeviceSession(Session):
         if pid:
             theirs.close()
             self.log.emit(WorkerStart(SCRIPT_ON_DEVICES, pid))
-            with self.sleeping.outside_of_call():
-                self._serve(Child(pid, None, ours, fork=os.fork))
+            self._serve(Child(pid, None, ours, fork=os.fork))
         self.serving = False
         os.setsid()
         bind()
@@ -292,7 +291,8 @@ class DeviceSession(Session):
             self._warm_up()
             request = NEXT
             while isinstance(reply := script.ask(request), bytes):
-                judged = self._judge_handed(self.folder / reply.decode())
+                with self.sleeping.outside_of_call():
+                    judged = self._judge_handed(self.folder / reply.decode())
                 request = NEXT if judged else SEARCH
             status = reply.status if reply.status is not None else 128 + reply.signal
         except Finished:
@@ -312,7 +312,8 @@ class DeviceSession(Session):
         from tcdebug.minifier.targets import inductor  # noqa: PLC0415 - start-up time
 
         self.recorder.active = False
-        inductor.warm_up_for_devices(self.log)
+        with self.sleeping.outside_of_call():
+            inductor.warm_up_for_devices(self.log)
         self.recorder.active = True
 
     def _judge_handed(self, path: Path) -> bool:

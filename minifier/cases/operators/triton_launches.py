@@ -8,9 +8,8 @@ It holds the text of the kernel, and is written as a launch, as in the program.
 from __future__ import annotations
 
 import ast
-import re
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -143,50 +142,6 @@ def launched(node: fx.Node) -> tuple[KernelLaunch, dict[str, Any]]:
             raise NotALaunch(f"the tensor descriptor {name} cannot be written")
         blocks.append((name, tuple(sizes)))
     return KernelLaunch(kernel_text(kernel), tuple(blocks)), {**constants, **dict(given["kwargs"])}
-
-
-@dataclass
-class KernelTexts:
-    """The texts of the kernels that the classes of a graph launch."""
-
-    imports: set[str] = field(default_factory=set)
-    definitions: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def text(self) -> str:
-        """The definitions, each before those that use it; empty if there are none."""
-        return "".join(f"{text.rstrip()}\n\n" for text in self.definitions.values())
-
-    def add(self, launch: KernelLaunch, taken: Collection[str]) -> str:
-        """Add the kernel of a launch; return its name. Local variables have the names in `taken`.
-
-        If another kernel needs another definition of a name, the later one gets a new name.
-        """
-        self.imports.update(launch.kernel.imports)
-        if launch.blocks:
-            self.imports.add(DESCRIPTOR)
-        changed: dict[str, str] = {}
-        for name, original in launch.kernel.definitions:
-            text = _renamed(original, changed)
-            known = name
-            while self.definitions.get(known, text) != text or known in taken:
-                known = _next_name(known)
-                text = _renamed(original, {**changed, name: known})
-            if known != name:
-                changed[name] = known
-            self.definitions[known] = text
-        return changed.get(launch.kernel.name, launch.kernel.name)
-
-
-def _next_name(name: str) -> str:
-    stem, _, number = name.rpartition("_")
-    return f"{stem}_{int(number) + 1}" if stem and number.isdigit() else f"{name}_1"
-
-
-def _renamed(text: str, names: Mapping[str, str]) -> str:
-    for name, other in names.items():
-        text = re.sub(rf"\b{name}\b", other, text)
-    return text
 
 
 def launch_line(line: str, node: fx.Node, name: str) -> str:

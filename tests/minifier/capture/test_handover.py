@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from subclasses import Quantised, jagged
@@ -73,6 +74,16 @@ def test_a_case_that_was_handed_over_keeps_its_devices_when_it_is_handed_on(tmp_
     other = handed_over(there, tmp_path)
     assert [spec.device for spec in other.inputs] == ["cuda:1"]
     assert [spec.value.device.type for spec in other.inputs] == ["cpu"]
+
+
+def test_a_graph_with_calls_of_numpy_arrives_unchanged(tmp_path: Path) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(np.eye(3) @ np.sqrt(x.numpy()).T - x.numpy().sum())
+
+    case = captured(f, torch.ones(3, 3))
+    other = handed_over(case, tmp_path)
+    assert "_numpy.eye" in module_source(other.module).text
+    assert module_source(other.module).text == module_source(case.module).text
 
 
 def test_a_graph_that_assigns_to_data_arrives_unchanged(tmp_path: Path) -> None:

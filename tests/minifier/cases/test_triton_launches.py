@@ -185,9 +185,9 @@ def test_a_launch_is_written_as_in_the_program() -> None:
 
 def test_the_classes_of_a_graph_are_its_text_without_kernels() -> None:
     source = module_source(captured(launch_plain).module)
-    assert source.kernels.startswith("LIMIT = triton.language.constexpr(3)\n")
+    assert source.definitions.startswith("LIMIT = triton.language.constexpr(3)\n")
     assert source.classes.startswith("class Graph(torch.nn.Module):\n")
-    assert source.text == source.kernels + source.classes
+    assert source.text == source.definitions + source.classes
 
 
 def test_each_configuration_has_its_grid() -> None:
