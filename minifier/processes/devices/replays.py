@@ -14,6 +14,7 @@ import os
 import signal
 import socket
 import struct
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ ORDER = struct.Struct("qqq")
 PID = struct.Struct("q")
 READY = b"ready"
 """The reply of a replay that has reached its graph."""
+LEAST_SECONDS, SLOWER = 60.0, 10.0
+"""A replay may take so many seconds to reach its graph, and so many times as long as the script."""
 
 
 class NoReplay(Exception):
@@ -69,6 +72,10 @@ class ScriptReplays:
     _spares: deque[Child] = field(default_factory=deque)
     """Replays on their way to the graph, or waiting there."""
     _graph: tuple[int, int] = (-1, -1)
+    _divided: float = field(default_factory=time.monotonic)
+    """When the script went on."""
+    _limits: Limits | None = None
+    """The limits of a replay on its way to the graph."""
 
     def start(
         self, candidate: bytes, graph: tuple[int, int], limits: Limits, spares: int, output: Path
@@ -76,13 +83,15 @@ class ScriptReplays:
         """Give a candidate to a replay that has reached its graph; wait for one if there is none.
 
         The graph is given by its ordinal and that of its call. `limits` are those of the candidate,
-        without the script. A replay that does not reach the graph ends without a phase and without
-        an answer. `spares` replays are left for the next candidates. The output of replays is
-        appended to the file `output`. Raises NoReplay.
+        without the script. A replay that does not reach the graph, or not in time, ends without a
+        phase and without an answer. `spares` replays are left for the next candidates. The output
+        of replays is appended to the file `output`. Raises NoReplay.
         """
         if graph != self._graph:
             self.end()
             self._graph = graph
+            script = time.monotonic() - self._divided
+            self._limits = Limits(LEAST_SECONDS + SLOWER * script, None)
         while len(self._spares) <= spares:
             self._spares.append(self._begun(output))
         child = self._spares.popleft()
@@ -115,7 +124,7 @@ class ScriptReplays:
             os.close(text)
         if not pid:
             raise NoReplay("a forked process did not become a child of this one")
-        return Child(pid, None, ours)
+        return Child(pid, self._limits, ours)
 
 
 def divided_for_replays(warm_up: Callable[[], None]) -> ScriptReplays | ScriptReplay:

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from tcdebug.minifier.processes.channel import Parent
+from tcdebug.minifier.processes.devices import replays
 from tcdebug.minifier.processes.devices.replays import (
     ScriptReplay,
     ScriptReplays,
@@ -29,8 +30,8 @@ def in_process(work: Callable[[Parent], bytes]) -> bytes:
     return answer
 
 
-def ended(replays: ScriptReplays, folder: Path, candidate: bytes, seconds: float = 30.0) -> Ended:
-    return finished(replays.start(candidate, GRAPH, Limits(seconds), 1, folder / "output"))
+def ended(started: ScriptReplays, folder: Path, candidate: bytes, seconds: float = 30.0) -> Ended:
+    return finished(started.start(candidate, GRAPH, Limits(seconds), 1, folder / "output"))
 
 
 def test_each_candidate_gets_a_process_that_was_warmed_up_and_then_divided(tmp_path: Path) -> None:
@@ -61,6 +62,21 @@ def test_a_replay_that_does_not_reach_its_graph_ends_without_a_phase_or_an_answe
         return repr((found.answer, found.phase, found.status, found.timed_out)).encode()
 
     assert in_process(work) == repr((None, "", status, False)).encode()
+
+
+def test_a_replay_that_does_not_reach_its_graph_in_time_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replays, "LEAST_SECONDS", 0.3)
+
+    def work(parent: Parent) -> bytes:
+        divided = divided_for_replays(lambda: None)
+        if isinstance(divided, ScriptReplay):
+            os.system("sleep 60")
+        found = ended(divided, tmp_path, b"one")
+        return repr((found.answer, found.phase, found.timed_out)).encode()
+
+    assert in_process(work) == repr((None, "", True)).encode()
 
 
 def test_the_time_of_the_script_does_not_count_against_the_limit_of_a_candidate(
