@@ -50,9 +50,9 @@ def source() -> TritonSource:
 
 
 def test_updates_of_a_list_are_one_launch_and_equal_sizes_share_code(source: TritonSource) -> None:
-    combos = [k for k in source.definitions.values() if k.combines]
+    combos = [k for k in source.kernels.values() if k.combines]
     assert [len(k.combines) for k in combos] == [4]
-    assert len(source.definitions) == 2  # and the sum
+    assert len(source.kernels) == 2  # and the sum
     (combo,) = combos
     name = combo.call.kernel.name
     assert name.startswith("triton_combo_fused_")
@@ -67,7 +67,7 @@ def test_kernels_with_the_same_code_and_other_sizes_have_their_own_programs() ->
     source = triton_of(
         lambda: (lambda *t: torch._foreach_mul([*t], 2), tuple(cuda(*size) for size in sizes))
     )
-    (combo,) = source.definitions.values()
+    (combo,) = source.kernels.values()
     assert len({part.call.code for part in source.parts.values()}) == 1
     assert combo.call.before[2:] == ("288", "1", "1")  # 64, 128, 64 and 32
     bounds = [line.strip() for line in combo.call.source.splitlines() if "if program" in line]
@@ -82,7 +82,7 @@ def test_a_kernel_that_computes_with_a_size_stays_alone() -> None:
         return lambda r, *t: [r.shape[0] * t[0], *(u + 1 for u in t[1:])], tensors
 
     source = triton_of(program)
-    (combo,) = [k for k in source.definitions.values() if k.combines]
+    (combo,) = [k for k in source.kernels.values() if k.combines]
     assert len(combo.combines) == 2
 
 
@@ -135,6 +135,6 @@ def test_a_combo_whose_kernels_depend_on_each_other_is_refused() -> None:
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 def test_a_combo_compiles_for_a_gpu(source: TritonSource, tmp_path: Path) -> None:
     module = import_source(source.text, tmp_path)
-    built = compile_all(module, source.definitions, (ALIGNED | DIVISIBLE, 0), 90)
-    warps = {kernel.tile.warps for kernel in source.definitions.values()}
+    built = compile_all(module, source.kernels, (ALIGNED | DIVISIBLE, 0), 90)
+    warps = {kernel.tile.warps for kernel in source.kernels.values()}
     assert {future.result().threads for future in built.values()} == {32 * w for w in warps}

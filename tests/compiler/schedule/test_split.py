@@ -37,7 +37,7 @@ def test_a_sum_of_all_elements_is_cut_into_pieces() -> None:
 
 def test_the_elements_of_a_piece_are_neighbours_in_memory() -> None:
     source = triton_of(lambda: (lambda x: x.sum(), (permuted(256, 8, 3000),)))
-    first, *_ = source.definitions.values()
+    first, *_ = source.kernels.values()
     assert [a.size for a in first.flat.outer] == [1000]
     assert [a.size for a in first.flat.inner] == [3 * 8 * 256]
     (load,) = loads(first.flat.nodes[0].body)
@@ -46,7 +46,7 @@ def test_the_elements_of_a_piece_are_neighbours_in_memory() -> None:
 
 def test_pieces_of_few_columns_take_rows_in_turns() -> None:
     source = triton_of(lambda: (lambda x: x.sum(0), (cuda(800_000, 13),)))
-    first, *_ = source.definitions.values()
+    first, *_ = source.kernels.values()
     assert [a.size for a in (*first.flat.outer, *first.flat.inner)] == [2000 * 13, 400]
     (load,) = loads(first.flat.nodes[0].body)
     assert repr(load.index[0]) == "i1 + r0*26000"
@@ -54,7 +54,7 @@ def test_pieces_of_few_columns_take_rows_in_turns() -> None:
 
 def test_pieces_of_short_rows_lie_along_several_axes_if_one_is_too_short() -> None:
     source = triton_of(lambda: (lambda x: x.amax((0, 1, 2)), (cuda(128, 64, 28, 28, dtype=half),)))
-    first, *_ = source.definitions.values()
+    first, *_ = source.kernels.values()
     assert [a.size for a in (*first.flat.outer, *first.flat.inner)] == [64, 28, 28, 128]
     (load,) = loads(first.flat.nodes[0].body)
     assert repr(load.index[0]) == "i0*28 + i1*784 + i2 + r0*50176"

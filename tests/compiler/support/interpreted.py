@@ -65,7 +65,7 @@ class InterpretedCodegen(TritonCodegen):
         self.sources.append(source.text)
         module = import_source(source.text, options.cache_dir)
         module.libdevice = library.libdevice = Libdevice()
-        kernels = source.definitions.items()
+        kernels = source.kernels.items()
         return {f"run_{n}": _runner(k, getattr(module, k.call.code), self.row) for n, k in kernels}
 
 

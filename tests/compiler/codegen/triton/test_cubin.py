@@ -55,21 +55,21 @@ def test_kernels_of_every_kind_compile(tmp_path: Path, capability: int) -> None:
     )
     variants = (ANYHOW,) if capability == 80 else (SPEEDY,)
     module = import_source(source.text, tmp_path)
-    binaries = compile_all(module, source.definitions, variants, capability)
-    assert len(source.definitions) >= 4  # some kernels share code
-    assert len(binaries) == len(source.definitions) * len(variants)
+    binaries = compile_all(module, source.kernels, variants, capability)
+    assert len(source.kernels) >= 4  # some kernels share code
+    assert len(binaries) == len(source.kernels) * len(variants)
     for (name, _), built in binaries.items():
         binary = built.result()
         assert binary.cubin.startswith(b"\x7fELF")
         assert binary.name == name
-        assert binary.threads == 32 * source.definitions[name].tile.warps
+        assert binary.threads == 32 * source.kernels[name].tile.warps
         assert binary.shared < 100 * 1024  # what both devices can give to a program
 
 
 def compiled(source: TritonSource, folder: Path) -> list[Binary]:
     """Machine code of the kernels for an H100."""
     module = import_source(source.text, folder)
-    written = {name: k for name, k in source.definitions.items() if not k.call.shares}
+    written = {name: k for name, k in source.kernels.items() if not k.call.shares}
     return [b.result() for b in compile_all(module, written, (SPEEDY,), 90).values()]
 
 
@@ -101,7 +101,7 @@ def test_sums_may_wrap_around_beside_indices_that_are_checked(
 
     inputs = lambda: (cuda(50, dtype=dtype), cuda(9, dtype=torch.int64))  # noqa: E731
     source = triton_of(lambda: (indexed, inputs()))
-    (kernel,) = source.definitions.values()
+    (kernel,) = source.kernels.values()
     assert kernel.checked
     (binary,) = compiled(source, tmp_path)
     assert b"out of" in binary.cubin
@@ -114,7 +114,7 @@ def test_a_compile_that_another_thread_disturbed_is_repeated(
     """Python 3.11 fails like this occasionally when several threads parse."""
     source = triton_of(lambda: (lambda x: x.sin() + 3, (cuda(77),)))
     module = import_source(source.text, tmp_path)
-    (name,) = source.definitions
+    (name,) = source.kernels
     function = getattr(module, name)
     parse, calls = function.parse, []
 
@@ -127,6 +127,6 @@ def test_a_compile_that_another_thread_disturbed_is_repeated(
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(function, "parse", disturbed)
-    (built,) = compile_all(module, source.definitions, (SPEEDY,), 90).values()
+    (built,) = compile_all(module, source.kernels, (SPEEDY,), 90).values()
     assert built.result().name == name
     assert len(calls) > 1

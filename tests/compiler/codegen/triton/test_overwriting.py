@@ -34,7 +34,7 @@ Update = Callable[..., object]
 
 def steps(source: TritonSource) -> list[str]:
     """The loads, barriers and stores of the only kernel: load of x_out, barrier, store to x_out."""
-    (kernel,) = (k for k in source.definitions.values() if not k.combines)
+    (kernel,) = (k for k in source.kernels.values() if not k.combines)
     found: list[str] = []
     for line in map(str.strip, kernel.call.source.splitlines()):
         if line == BARRIER:
@@ -122,10 +122,10 @@ def test_a_step_of_an_optimizer_is_one_launch_that_overwrites_its_inputs(
 ) -> None:
     monkeypatch.setattr(combo_kernels, "DEVICES", ("cpu",))
     source = written(descent, *((64, 64), (64,), (3, 5), (1,)) * 3)
-    (combo,) = source.definitions.values()
+    (combo,) = source.kernels.values()
     assert len(combo.combines) == 4
     parts = [part.call.source for part in source.parts.values() if part.call.source]
     assert [text.count(BARRIER) for text in parts] == [1] * len(parts)
     module = import_source(source.text, tmp_path)
-    for built in compile_all(module, source.definitions, (ALIGNED | DIVISIBLE,), 90).values():
+    for built in compile_all(module, source.kernels, (ALIGNED | DIVISIBLE,), 90).values():
         assert built.result().cubin.startswith(b"\x7fELF")

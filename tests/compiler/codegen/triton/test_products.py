@@ -83,7 +83,7 @@ def test_a_template_looks_like_other_kernels(
         templates=True,
         cache_dir=tmp_path,
     )
-    (kernel,) = source.definitions.values()
+    (kernel,) = source.kernels.values()
     text = kernel.call.source
     where = [line for line in text.splitlines() if line.lstrip().startswith("#")]
     assert [line.split(" at ")[0].strip("# ") for line in where] == [

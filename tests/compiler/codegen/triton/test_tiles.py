@@ -157,10 +157,10 @@ def test_a_tile_has_neighbours_in_memory(name: str) -> None:
 
 def test_a_sum_over_several_axes_is_split_without_a_remainder() -> None:
     source = triton_of(lambda: (lambda x: x.sum((0, 1)), (cuda(32, 197, 3072, dtype=half),)))
-    assert list(source.definitions) == ["triton_red_sum_0", "triton_red_fused_sum_1"]
-    pieces = source.definitions["triton_red_sum_0"].flat
+    assert list(source.kernels) == ["triton_red_sum_0", "triton_red_fused_sum_1"]
+    pieces = source.kernels["triton_red_sum_0"].flat
     assert [a.size for a in (*pieces.outer, *pieces.inner)] == [32, 3072, 197]
-    guards = source.definitions["triton_red_sum_0"].call.source.count("tl.where")
+    guards = source.kernels["triton_red_sum_0"].call.source.count("tl.where")
     assert guards == 1  # the mask of the last tile
 
 
@@ -173,7 +173,7 @@ def test_loads_of_one_number_per_row_do_not_make_a_kernel_columnwise() -> None:
 
     row = (8192, 1)
     source = triton_of(lambda: (backward, (cuda(8192, 50304), cuda(*row), cuda(*row), cuda(*row))))
-    tiles = [described(k.tile) for k in source.definitions.values()]
+    tiles = [described(k.tile) for k in source.kernels.values()]
     assert tiles == ["x1 r8192 w32 whole", "x128 w4"]  # pieces of a row, their sums
 
 
@@ -191,7 +191,7 @@ def test_backward_of_a_layer_norm_has_one_row_kernel_and_one_column_kernel() -> 
     source = triton_of(
         lambda: (backward, (cuda(*rows), cuda(*rows), cuda(*row), cuda(*row), cuda(1024)))
     )
-    tiles = [described(k.tile) for k in source.definitions.values()]
+    tiles = [described(k.tile) for k in source.kernels.values()]
     assert tiles == [
         "x1 r1024 w4 whole",
         "x32 r128 w4 whole",
