@@ -61,31 +61,13 @@ class Handover:
     asked: Asked | None = None
 
 
-@dataclass(frozen=True)
-class _Packed:
-    """The pickled form of a handover: tensors as memories, nodes as records."""
-
-    module: fx.GraphModule
-    inputs: HostedInputs
-    backend: Backend
-    ambient: Ambient
-    ordinal: int
-    call: int
-    asked: Asked | None
-
-
 def write_handover(handover: Handover, path: Path) -> None:
     """Write a handover to a file. Raises NotTransferable."""
-    case, backend = handover.case, handover.backend
-    if backend.name == INDUCTOR:
-        backend = replace(backend, backend=INDUCTOR)
+    if handover.backend.name == INDUCTOR:
+        handover = replace(handover, backend=replace(handover.backend, backend=INDUCTOR))
     try:
-        packed = _Packed(
-            case.module, hosted(case), backend, handover.ambient, handover.ordinal, handover.call,
-            handover.asked,
-        )  # fmt: skip
         with path.open("wb") as file:
-            _Pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(packed)
+            _Pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(handover)
     except NotMovable as problem:
         raise NotTransferable(str(problem)) from None
     except Exception as problem:  # the pickling code of an object may raise anything
@@ -95,12 +77,10 @@ def write_handover(handover: Handover, path: Path) -> None:
 def read_handover(path: Path) -> Handover:
     """Read a handover, with its tensors on the CPU. Raises NotTransferable."""
     try:
-        packed: _Packed = pickle.loads(path.read_bytes())
-        inputs = packed.inputs.joined()
+        handover: Handover = pickle.loads(path.read_bytes())
     except Exception as problem:  # the script may use what it defined after the fork
         raise NotTransferable(f"{type(problem).__name__}: {problem}") from problem
-    case = Case(packed.module, inputs)
-    return Handover(case, packed.backend, packed.ambient, packed.ordinal, packed.call, packed.asked)
+    return handover
 
 
 @dataclass(frozen=True)
@@ -124,7 +104,11 @@ class _Record:
 
 
 class _Pickler(pickle.Pickler):
+    """Writes tensors of a case as memories, and the nodes of its graph as records."""
+
     def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, Case):
+            return _case, (value.module, hosted(value))
         if isinstance(value, fx.GraphModule):
             return _module, (_records(value.graph), attributes(value, value.graph))
         if isinstance(value, OpOverload):
@@ -180,6 +164,10 @@ def _bare(example: Any) -> Any:
         return value if isinstance(value, int | float | bool) else None
 
     return fx.node.map_aggregate(example, part)
+
+
+def _case(module: fx.GraphModule, inputs: HostedInputs) -> Case:
+    return Case(module, inputs.joined())
 
 
 def _module(records: Sequence[_Record], read: Mapping[str, Any]) -> fx.GraphModule:

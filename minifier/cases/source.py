@@ -214,16 +214,15 @@ class _Writer:
         start = next(k for k, line in enumerate(lines) if line.startswith("def forward"))
         body = [line for line in lines[start:] if line.strip() and not _alias(line)]
         for name, value in code.globals.items():
-            plain = name.lstrip("_")  # classes mangle names with two leading underscores
-            if name.startswith("__"):
-                body = [re.sub(rf"\b{name}\b", plain, line) for line in body]
-            known = plain if name.startswith("__") else name
+            # classes mangle names with two leading underscores
+            known = name.lstrip("_") if name.startswith("__") else name
             if recorded := recorded_call(value):
-                defined = self.definitions.define(known, recorded)
-                body = [re.sub(rf"\b{known}\b", defined, line) for line in body]
+                known = self.definitions.define(known, recorded)
                 self.names["operator"] = operator
             else:
                 self.names[known] = value
+            if known != name:
+                body = [re.sub(rf"\b{name}\b", known, line) for line in body]
         return body
 
 

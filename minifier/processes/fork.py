@@ -107,7 +107,7 @@ def _child(
         os.setsid()
         bind()
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
-        _redirect(output)
+        redirect(output)
         ours.close()
         _replace_thread_pool()
         _release_captures()
@@ -153,7 +153,8 @@ def _end_descendants() -> None:
         kill_descendants(os.getpid(), remove_unfinished=True)
 
 
-def _redirect(output: Path | None) -> None:
+def redirect(output: Path | None) -> None:
+    """Let this process read nothing, and append its output to a file, or discard it."""
     target = os.open(output or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

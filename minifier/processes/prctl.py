@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,8 +12,6 @@ DIE_WITH_PARENT = 1
 """PR_SET_PDEATHSIG"""
 ADOPT_ORPHANS = 36
 """PR_SET_CHILD_SUBREAPER"""
-LONGEST = 1.0
-"""Seconds that an orphan waits for Linux to give it its parent, which takes microseconds."""
 
 
 def process_control() -> Callable[..., Any]:
@@ -41,21 +38,3 @@ def bound_to_this_process(*, adopts: bool = True) -> Callable[[], None]:
             os.kill(os.getpid(), signal.SIGKILL)
 
     return bind
-
-
-def become_child_of(parent: int) -> bool:
-    """Wait until an orphan is a child of `parent`, and let it lead a session that ends with it.
-
-    False if it does not become its child, which it can only if `parent` adopts orphans and is its
-    nearest ancestor that does.
-    """
-    end = time.monotonic() + LONGEST
-    while os.getppid() != parent:
-        if time.monotonic() > end:
-            return False
-        os.sched_yield()
-    os.setsid()
-    control = process_control()
-    control(DIE_WITH_PARENT, int(signal.SIGKILL), 0, 0, 0)
-    control(ADOPT_ORPHANS, 1, 0, 0, 0)
-    return os.getppid() == parent

@@ -185,8 +185,7 @@ class DeviceSession(Session):
             write_handover(candidate, path)
         except NotTransferable as problem:  # its replay ends without an answer
             self.log.emit(Fallback("a candidate cannot be handed to a replay", str(problem)[:2000]))
-        output = self.folder / "candidates.log"
-        return replays.start(str(path).encode(), place, limits, self._spares, output)
+        return replays.start(str(path).encode(), place, limits, self._spares)
 
     @property
     def _spares(self) -> int:
@@ -266,7 +265,7 @@ class DeviceSession(Session):
         os.setsid()
         bind()
         ours.close()
-        divided_again = divided_for_replays(self._warm_up)
+        divided_again = divided_for_replays(self._warm_up, self.folder / "candidates.log")
         self._continue(defaults)
         self.threads.restore()
         self.log = EventLog(self.folder)

@@ -42,22 +42,21 @@ twice.register_fake(torch.empty_like)
 RUN_OPERATOR = RUN.replace("x.cos()", "twice(x.cos())")
 
 
-def assert_confirmed_in_forks(done: Any) -> None:
-    """Assert that one node is left, in candidates that were forked before CUDA was initialised."""
-    assert done.json["status"] == "confirmed", done.stderr
-    assert done.json["nodes_after"] == 1
-    assert FORKED_BEFORE_CUDA in done.json["notes"]
+def assert_confirmed(done: Any, candidates: str) -> None:
+    """Assert that the sine is named, with one node, and that a note says how candidates ran."""
+    report = done.json
+    assert (done.status, report["status"]) == (0, "confirmed"), done.stderr
+    assert [c["unit"] for c in report["culprits"]] == ["lower.aten.sin.default"]
+    assert report["nodes_after"] == 1
+    assert candidates in report["notes"]
+    assert WHOLE_SCRIPTS not in report["notes"]
 
 
 def test_set_up_before_cuda_is_initialised_applies_in_forked_candidates(
     tcdebug: Command, script: Script
 ) -> None:
     done = tcdebug("bisect", "--json", script(WRONG_SIN + INITIALISE + RUN))
-    report = done.json
-    assert done.status == 0, done.stderr
-    assert_confirmed_in_forks(done)
-    assert [c["unit"] for c in report["culprits"]] == ["lower.aten.sin.default"]
-    assert WHOLE_SCRIPTS not in report["notes"]
+    assert_confirmed(done, FORKED_BEFORE_CUDA)
 
 
 def test_a_default_device_is_in_force_in_the_script_and_not_where_candidates_are_forked(
@@ -66,7 +65,7 @@ def test_a_default_device_is_in_force_in_the_script_and_not_where_candidates_are
     text = INITIALISE.replace("try:", "torch.set_default_device('meta')\ntry:")
     check = "assert torch.empty(0).device.type == 'meta'\ntorch.set_default_device(None)\n"
     done = tcdebug("bisect", "--json", script(WRONG_SIN + text + check + RUN))
-    assert_confirmed_in_forks(done)
+    assert_confirmed(done, FORKED_BEFORE_CUDA)
 
 
 def test_a_block_with_a_default_device_is_left_where_candidates_are_forked(
@@ -84,7 +83,7 @@ with torch.device("cpu"), torch.device("meta"):
 assert torch.empty(0).device.type == "cpu"
 """
     done = tcdebug("bisect", "--json", script(WRONG_SIN + text + RUN))
-    assert_confirmed_in_forks(done)
+    assert_confirmed(done, FORKED_BEFORE_CUDA)
 
 
 def test_a_mode_that_puts_tensors_on_a_device_is_not_stopped(
@@ -109,21 +108,11 @@ with OnDevice():
     assert any("a mode of the script puts tensors on a device" in n for n in done.json["notes"])
 
 
-def assert_confirmed_in_replays(done: Any) -> None:
-    """Assert that one node is left, in candidates that ran the script up to the graph."""
-    report = done.json
-    assert report["status"] == "confirmed", done.stderr
-    assert [c["unit"] for c in report["culprits"]] == ["lower.aten.sin.default"]
-    assert report["nodes_after"] == 1
-    assert REPLAYED in report["notes"]
-    assert WHOLE_SCRIPTS not in report["notes"]
-
-
 def test_set_up_after_cuda_is_initialised_applies_in_replays_of_the_script(
     tcdebug: Command, script: Script
 ) -> None:
     done = tcdebug("bisect", "--json", script(INITIALISE + WRONG_SIN + RUN))
-    assert_confirmed_in_replays(done)
+    assert_confirmed(done, REPLAYED)
     assert done.json["layer"] == "layer.backend"
 
 
@@ -131,7 +120,7 @@ def test_a_graph_with_an_operator_defined_after_cuda_is_initialised_is_searched_
     tcdebug: Command, script: Script
 ) -> None:
     done = tcdebug("bisect", "--json", script(INITIALISE + WRONG_SIN + OPERATOR + RUN_OPERATOR))
-    assert_confirmed_in_replays(done)
+    assert_confirmed(done, REPLAYED)
 
 
 def test_a_graph_that_a_replay_does_not_reach_is_judged_only_as_a_part_of_the_script(

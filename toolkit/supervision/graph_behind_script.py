@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -46,9 +47,8 @@ def slow_compile(supervisor: Supervisor, failed: ScriptFailure) -> tuple[Report 
         supervisor.job.wanted, oracle="compile-time", longer_than=seconds / MUCH_LONGER
     )
     (supervisor.folder / PARTIAL).unlink(missing_ok=True)
-    supervisor.session("search", wanted=wanted, minimise=False)
-    report = supervisor.read_report(REPORT) or supervisor.read_report(PARTIAL)
-    (supervisor.folder / REPORT).unlink(missing_ok=True)
+    report = _searched_again(supervisor, wanted=wanted, minimise=False)
+    report = report or supervisor.read_report(PARTIAL)
     slow = slow_graph(supervisor.folder) or f"a graph takes {seconds:.0f} CPU-seconds"
     if report is None or report.status != "confirmed":
         return None, [slow, *(suspicion(report) if report else [])]
@@ -79,11 +79,8 @@ def lost_validation(
     It is if the script passes without it. Otherwise return None, and a note on such a graph.
     """
     supervisor.progress.say("a graph raises in eager: checking whether it raises when compiled too")
-    supervisor.session(
-        "search", wanted=msgspec.structs.replace(supervisor.job.wanted, oracle=VALIDATION)
-    )
-    report = supervisor.read_report(REPORT)
-    (supervisor.folder / REPORT).unlink(missing_ok=True)
+    wanted = msgspec.structs.replace(supervisor.job.wanted, oracle=VALIDATION)
+    report = _searched_again(supervisor, wanted=wanted)
     if report is None or report.failure is None:
         return None, []
     accepts = f"graph {report.graph} accepts inputs: {report.failure.message[:300]}"
@@ -108,9 +105,7 @@ def failing_in_replays(supervisor: Supervisor, failed: ScriptFailure) -> Report 
     """
     supervisor.progress.say("searching its graphs again, with the script run for each candidate")
     (supervisor.folder / PARTIAL).unlink(missing_ok=True)
-    supervisor.session("search", replays=True)
-    report = supervisor.read_report(REPORT)
-    (supervisor.folder / REPORT).unlink(missing_ok=True)
+    report = _searched_again(supervisor, replays=True)
     if report is None or report.status != "confirmed":
         return None
     return msgspec.structs.replace(report, layer=failed.finding.layer, ladder=failed.ladder)
@@ -125,6 +120,14 @@ def notes_on_suspects(supervisor: Supervisor, report: Report) -> list[str]:
     if not units or not _passes_without(supervisor, units):
         return []
     return [passes_with(", ".join(units))]
+
+
+def _searched_again(supervisor: Supervisor, **changes: Any) -> Report | None:
+    """Search the graphs with changes of the job. Return the report, whose file is removed."""
+    supervisor.session("search", **changes)
+    report = supervisor.read_report(REPORT)
+    (supervisor.folder / REPORT).unlink(missing_ok=True)
+    return report
 
 
 def _passes_without(supervisor: Supervisor, units: Sequence[str]) -> bool:

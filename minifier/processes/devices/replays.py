@@ -22,10 +22,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NoReturn
 
+from tcdebug.minifier.processes.adoption import forked_for
 from tcdebug.minifier.processes.channel import Parent, channel
-from tcdebug.minifier.processes.fork import divided
+from tcdebug.minifier.processes.fork import divided, redirect
 from tcdebug.minifier.processes.memory import resident
-from tcdebug.minifier.processes.prctl import become_child_of, bound_to_this_process
+from tcdebug.minifier.processes.prctl import bound_to_this_process
 from tcdebug.minifier.processes.process import Child, Ended, Limits
 
 ORDER = struct.Struct("qqq")
@@ -77,15 +78,13 @@ class ScriptReplays:
     _limits: Limits | None = None
     """The limits of a replay on its way to the graph."""
 
-    def start(
-        self, candidate: bytes, graph: tuple[int, int], limits: Limits, spares: int, output: Path
-    ) -> Child:
+    def start(self, candidate: bytes, graph: tuple[int, int], limits: Limits, spares: int) -> Child:
         """Give a candidate to a replay that has reached its graph; wait for one if there is none.
 
         The graph is given by its ordinal and that of its call. `limits` are those of the candidate,
         without the script. A replay that does not reach the graph, or not in time, ends without a
-        phase and without an answer. `spares` replays are left for the next candidates. The output
-        of replays is appended to the file `output`. Raises NoReplay.
+        phase and without an answer. `spares` replays are left for the next candidates. Raises
+        NoReplay.
         """
         if graph != self._graph:
             self.end()
@@ -93,7 +92,7 @@ class ScriptReplays:
             script = time.monotonic() - self._divided
             self._limits = Limits(LEAST_SECONDS + SLOWER * script, None)
         while len(self._spares) <= spares:
-            self._spares.append(self._begun(output))
+            self._spares.append(self._begun())
         child = self._spares.popleft()
         if isinstance(child.ask(READY), Ended):
             return child
@@ -109,29 +108,28 @@ class ScriptReplays:
         while self._spares:
             self._spares.popleft().end()
 
-    def _begun(self, output: Path) -> Child:
+    def _begun(self) -> Child:
         """Let the stopped process fork a replay that runs the script."""
         ours, theirs = channel()
-        text = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             order = ORDER.pack(os.getpid(), *self._graph)
-            socket.send_fds(self.orders, [order], [theirs.fileno(), text])
+            socket.send_fds(self.orders, [order], [theirs.fileno()])
             (pid,) = PID.unpack(self.orders.recv(PID.size))
         except (OSError, struct.error) as problem:
             raise NoReplay("the process that is forked has ended") from problem
         finally:
             theirs.close()
-            os.close(text)
         if not pid:
             raise NoReplay("a forked process did not become a child of this one")
         return Child(pid, self._limits, ours)
 
 
-def divided_for_replays(warm_up: Callable[[], None]) -> ScriptReplays | ScriptReplay:
+def divided_for_replays(warm_up: Callable[[], None], output: Path) -> ScriptReplays | ScriptReplay:
     """Fork a process that stops here, and is forked for each replay. It is warmed up before that.
 
-    Returns in this process, with what starts replays, and in each replay. This process must adopt
-    orphans (see `prctl`), and must not have initialised CUDA.
+    Returns in this process, with what starts replays, and in each replay, whose output is appended
+    to the file `output`. This process must adopt orphans (see `prctl`), and must not have
+    initialised CUDA.
     """
     ours, theirs = socket.socketpair()
     bind = bound_to_this_process(adopts=False)  # this process adopts what its child forks
@@ -140,7 +138,10 @@ def divided_for_replays(warm_up: Callable[[], None]) -> ScriptReplays | ScriptRe
         return ScriptReplays(ours)
     bind()
     ours.close()
-    return _served(theirs, warm_up)
+    replay = _served(theirs, warm_up)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    redirect(output)
+    return replay
 
 
 def _served(orders: socket.socket, warm_up: Callable[[], None]) -> ScriptReplay:
@@ -148,32 +149,15 @@ def _served(orders: socket.socket, warm_up: Callable[[], None]) -> ScriptReplay:
     if orders.recv(1, socket.MSG_PEEK):
         warm_up()
     while True:
-        order, descriptors, _, _ = socket.recv_fds(orders, ORDER.size, 2)
-        if len(descriptors) != 2:
+        order, descriptors, _, _ = socket.recv_fds(orders, ORDER.size, 1)
+        if not descriptors:
             os._exit(0)
-        end, output = descriptors
-        between = divided()
-        if between == 0:
-            if divided():
-                os._exit(0)
-            sender, ordinal, call = ORDER.unpack(order)
-            adopted = become_child_of(sender)
-            orders.send(PID.pack(os.getpid() if adopted else 0))
+        sender, ordinal, call = ORDER.unpack(order)
+        if forked_for(sender, lambda pid: _announce(orders, pid), divided):
             orders.close()
-            if not adopted:
-                os._exit(1)
-            _redirect(output)
-            return ScriptReplay(Parent(Connection(end)), ordinal, call)
-        os.waitpid(between, 0)
-        os.close(end)
-        os.close(output)
+            return ScriptReplay(Parent(Connection(descriptors[0])), ordinal, call)
+        os.close(descriptors[0])
 
 
-def _redirect(output: int) -> None:
-    """Read nothing, write to a file, and leave Ctrl-C to the parent."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for descriptor, standard in ((nothing, 0), (output, 1), (output, 2)):
-        os.dup2(descriptor, standard)
-    os.close(nothing)
-    os.close(output)
+def _announce(orders: socket.socket, pid: int) -> None:
+    orders.send(PID.pack(pid))

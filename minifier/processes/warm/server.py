@@ -4,8 +4,7 @@
 to the socket at the address, and obeys the orders that arrive there. It ends when the socket
 closes.
 
-To run something, it forks twice. The process in between exits, so Linux makes the process that sent
-the order the parent. Waiting, limits and CPU-seconds are then those of a child that it started.
+What it runs is a child of the process that sent the order (see `adoption`).
 """
 
 from __future__ import annotations
@@ -20,7 +19,8 @@ import sys
 from multiprocessing.connection import Client, Connection
 from typing import Any
 
-from tcdebug.minifier.processes.prctl import ADOPT_ORPHANS, become_child_of, process_control
+from tcdebug.minifier.processes.adoption import forked_for
+from tcdebug.minifier.processes.prctl import ADOPT_ORPHANS, process_control
 from tcdebug.minifier.processes.spawn import input_again
 
 Orders = dict[str, Any]
@@ -52,17 +52,9 @@ def served(sender: Connection[bytes, bytes]) -> Orders:
             gc.collect()
             gc.freeze()
             continue
-        between = os.fork()
-        if between == 0:
-            if os.fork():
-                os._exit(0)
-            adopted = become_child_of(orders["parent"])
-            sender.send_bytes(b"%d" % (os.getpid() if adopted else 0))
+        if forked_for(orders["parent"], lambda pid: sender.send_bytes(b"%d" % pid)):
             sender.close()
-            if adopted:
-                return orders
-            os._exit(1)
-        os.waitpid(between, 0)
+            return orders
 
 
 def run(orders: Orders) -> None:

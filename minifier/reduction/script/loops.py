@@ -13,7 +13,7 @@ from tcdebug.minifier.reduction.script.rewriting import (
     SyntaxReduction,
     statements,
 )
-from tcdebug.minifier.reduction.script.scopes import is_read
+from tcdebug.minifier.reduction.script.scopes import blocks_of, is_read
 
 Elements = Mapping[str, Sequence[ast.expr]]
 MOST = 4
@@ -104,7 +104,7 @@ class LoopsToExpressions(SyntaxReduction):
     def rewrites(self, tree: ast.Module) -> list[Rewrite]:
         """Return one edit for each loop whose variable has its first value in the same block."""
         found = []
-        for body in _bodies(tree):
+        for body in blocks_of(tree):
             for place, loop in enumerate(body):
                 if not isinstance(loop, ast.For) or loop.orelse or len(loop.body) != 1:
                     continue
@@ -129,15 +129,6 @@ class LoopsToExpressions(SyntaxReduction):
                 made = ast.Assign([ast.Name(name, ast.Store())], value)
                 found.append(Rewrite(((before, ()), (loop, (made,)))))
         return found
-
-
-def _bodies(tree: ast.Module) -> Iterator[Sequence[ast.stmt]]:
-    """Yield all blocks of statements."""
-    for node in ast.walk(tree):
-        for part in ("body", "orelse", "finalbody"):
-            block = getattr(node, part, None)
-            if isinstance(block, list):
-                yield block
 
 
 def _first_value(before: Sequence[ast.stmt], name: str, *values: str) -> ast.stmt | None:

@@ -27,6 +27,15 @@ def _scopes(node: ast.AST, scope: Scope) -> Iterator[tuple[ast.stmt, Scope]]:
         yield from _scopes(child, child if isinstance(child, DEFINITIONS) else scope)
 
 
+def blocks_of(tree: ast.AST) -> Iterator[list[ast.stmt]]:
+    """Yield all blocks of statements of a tree."""
+    for node in ast.walk(tree):
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            if isinstance(block, list):  # the body of a lambda is an expression
+                yield block
+
+
 def names_of(scope: Scope, name: str) -> list[ast.Name]:
     """Return the nodes that read or bind a variable of a scope, also in functions inside it.
 

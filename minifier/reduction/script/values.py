@@ -15,7 +15,7 @@ from tcdebug.minifier.reduction.script.rewriting import (
     own_parts,
     statements,
 )
-from tcdebug.minifier.reduction.script.scopes import is_declared, names_of, scopes_of
+from tcdebug.minifier.reduction.script.scopes import blocks_of, is_declared, names_of, scopes_of
 from tcdebug.minifier.reduction.script.tables import entries
 
 TOLERANCES = frozenset({"rtol", "atol", "tol", "eps", "equal_nan"})
@@ -275,14 +275,12 @@ def _only_use(name: str, nodes: Iterable[ast.AST]) -> ast.Name | None:
 
 def _rebound(tree: ast.Module) -> Iterator[tuple[int, list[ast.AST]]]:
     """Yield each assignment whose name the next statement binds again, and that one's value."""
-    for node in ast.walk(tree):
-        for block in ("body", "orelse", "finalbody"):
-            body = getattr(node, block, None)
-            for first, second in itertools.pairwise(body if isinstance(body, list) else ()):
-                name, again = _assigned(first), _assigned(second)
-                if name is not None and again is not None and name.id == again.id:
-                    assert isinstance(second, ast.Assign)
-                    yield id(first), list(ast.walk(second.value))
+    for block in blocks_of(tree):
+        for first, second in itertools.pairwise(block):
+            name, again = _assigned(first), _assigned(second)
+            if name is not None and again is not None and name.id == again.id:
+                assert isinstance(second, ast.Assign)
+                yield id(first), list(ast.walk(second.value))
 
 
 def _assigned(statement: ast.stmt) -> ast.Name | None:

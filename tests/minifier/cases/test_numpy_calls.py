@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from captured import Recorded
 from torch import fx
 
 from tcdebug.minifier.cases.case import Case, from_captured
@@ -59,18 +60,11 @@ def targets(module: fx.GraphModule) -> list[str]:
 
 def captured(function: Callable[..., Any], *values: Any) -> tuple[Case, fx.GraphModule]:
     """Return the case of the only graph of a function, and the graph."""
-    found: list[tuple[Case, fx.GraphModule]] = []
-
-    def backend(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        def call(*given: Any) -> Any:
-            found.append((from_captured(module, given), module))
-            return module(*given)
-
-        return call
-
+    recorded = Recorded()
     torch._dynamo.reset()
-    torch.compile(function, backend=backend, fullgraph=True)(*values)
-    return found[0]
+    torch.compile(function, backend=recorded, fullgraph=True)(*values)
+    ((module, given),) = recorded.graphs
+    return from_captured(module, given), module
 
 
 def input_of_programs() -> torch.Tensor:

@@ -17,7 +17,7 @@ from tcdebug.minifier.reduction.script.rewriting import (
     last_name,
     statements,
 )
-from tcdebug.minifier.reduction.script.scopes import is_read
+from tcdebug.minifier.reduction.script.scopes import blocks_of, is_read
 
 CONTAINERS = ("ModuleList", "Sequential")
 """Classes of torch.nn whose objects hold what they are given."""
@@ -167,19 +167,15 @@ def _filled_once(statement: ast.stmt, tree: ast.Module) -> Iterator[Rewrite]:
 
 def _filled_at_once(tree: ast.Module) -> Iterator[Rewrite]:
     """Yield, for each list to which the next statement appends a value, that list with it."""
-    for node in ast.walk(tree):
-        for block in ("body", "orelse", "finalbody"):
-            body = getattr(node, block, None)
-            for first, second in itertools.pairwise(body if isinstance(body, list) else ()):
-                match first, second:
-                    case (
-                        ast.Assign(targets=[ast.Name(id=name)], value=ast.List(elts=elements)),
-                        ast.Expr(
-                            ast.Call(func=ast.Attribute(ast.Name(id=of), "append"), args=[value])
-                        ),
-                    ) if name == of:
-                        longer = ast.List([*elements, value], ast.Load())
-                        yield Rewrite(((second, ()), (first.value, (longer,))))
+    for block in blocks_of(tree):
+        for first, second in itertools.pairwise(block):
+            match first, second:
+                case (
+                    ast.Assign(targets=[ast.Name(id=name)], value=ast.List(elts=elements)),
+                    ast.Expr(ast.Call(func=ast.Attribute(ast.Name(id=of), "append"), args=[value])),
+                ) if name == of:
+                    longer = ast.List([*elements, value], ast.Load())
+                    yield Rewrite(((second, ()), (first.value, (longer,))))
 
 
 def _is_element(node: ast.expr, name: str) -> bool:
