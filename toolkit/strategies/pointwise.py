@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from tcdebug.strategies.arguments import kind_of
+from tcdebug.strategies.devices import CUDA
 from tcdebug.strategies.row import Draw, Row, of_one
 from tcdebug.strategies.scope import Scope, ScopeValue, Want
 
@@ -32,6 +33,8 @@ ACTIVATIONS = (
 )  # fmt: skip
 UNSURE_OF_NAN = {"celu", "elu", "hardswish", "hardtanh", "selu", "softshrink"}
 """Eager's vectorised and scalar kernels give different gradients for NaN inputs."""
+SIXTH_IN_FLOAT32 = {"hardsigmoid", "hardswish"}
+"""Eager's CUDA kernels multiply doubles by a sixth that is rounded to float32."""
 UNARY_EXACT = ("neg", "abs", "sign", "relu", "floor", "ceil", "trunc", "round", "positive")
 TESTS = ("isnan", "isinf", "isfinite", "signbit", "logical_not")
 ARITHMETIC = ("add", "sub", "mul")
@@ -55,7 +58,8 @@ def _finite(x: ScopeValue) -> str:
 
 def _activation(name: str) -> Draw:
     def draw(scope: Scope) -> str:
-        x = scope.operand(Want(FLOATS))
+        inexact = torch.float64 if name in SIXTH_IN_FLOAT32 and scope.device == CUDA else None
+        x = scope.operand(Want(FLOATS, accept=lambda t: t.dtype != inexact))
         unsure = name in UNSURE_OF_NAN and scope.gradients and bool(x.tensor.isnan().any())
         operand = _finite(x) if unsure else str(x)
         return f"torch.nn.functional.{name}({operand})"

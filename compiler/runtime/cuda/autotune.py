@@ -24,7 +24,7 @@ from tcdebug.compiler.codegen.triton.source import (
     retiled,
 )
 from tcdebug.compiler.codegen.triton.tiles import Tile
-from tcdebug.compiler.codegen.triton.written import TritonKernel
+from tcdebug.compiler.codegen.triton.written import TritonKernel, zeros_are_valid_indices
 from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.errors.exceptions import KernelError
 from tcdebug.compiler.events.log import EventLog
@@ -59,7 +59,7 @@ def tuned(source: TritonSource, options: Options, log: EventLog) -> TritonSource
         path = _path(kernel, device, options.cache_dir)
         tile = _kept(path, kernel.tile)
         tried = 0
-        if tile is None and _is_fixed(kernel):
+        if tile is None and _is_fixed(kernel) and zeros_are_valid_indices(kernel):
             with seams.real_tensors():
                 tile, tried = descend(kernel, _measure(kernel, options))
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -140,7 +140,7 @@ def _is_fixed(kernel: TritonKernel) -> bool:
 
 
 def _measure(kernel: TritonKernel, options: Options) -> Measure:
-    """Return a function that times a kernel on zeros, so that all indirect indices are in range."""
+    """Return a function that times a kernel on zeros."""
     name, memory = kernel.call.kernel.name, [_zeros(buffer) for buffer in kernel.memory]
     addresses = [m.data_ptr() for m in memory]
     silent = EventLog(None)

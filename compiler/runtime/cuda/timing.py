@@ -12,7 +12,7 @@ import torch
 
 from tcdebug.compiler import seams
 from tcdebug.compiler.codegen.triton.source import alone, module_text
-from tcdebug.compiler.codegen.triton.written import TritonKernel
+from tcdebug.compiler.codegen.triton.written import TritonKernel, zeros_are_valid_indices
 from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.errors.exceptions import KernelError
 from tcdebug.compiler.events.log import EventLog
@@ -112,7 +112,11 @@ class Bench:
             for name, kernel in written.items()
         }
         loaded: dict[str, CudaKernel] = {}
-        broken: dict[str, str] = {}
+        broken = {
+            name: "it computes indices from data, which the measurement makes up"
+            for name, kernel in written.items()
+            if not zeros_are_valid_indices(kernel)
+        }
         for name, compiled in futures.items():
             kernel = CudaKernel(written[name], getattr(module, name), launcher, silent)
             try:

@@ -38,15 +38,14 @@ def drawn(
     return found
 
 
-def test_nearly_all_programs_run_in_eager_and_together_cover_every_construct() -> None:
-    found = [p for start in range(5) for p in drawn(50, start=start)]
-    assert len(found) == 250
-    assert sum(1 for p in found if not p.invalid) >= 238
+def test_nearly_all_programs_run_in_eager_and_together_have_every_kind_of_argument() -> None:
+    found = [p for start in range(3) for p in drawn(50, start=start)]
+    assert len(found) == 150
+    assert sum(1 for p in found if not p.invalid) >= 142
     text = "\n".join(p.source() for p in found)
     for part in (
         "bfloat16", "float16", "float64", "int8", "uint8", "bool", "complex64", ".mT", "[..., ::2]",
-        ".expand(", "requires_grad_()", "float('nan')", "(0,", "torch.ones(())",
-        "as_strided", "checkpoint", "index_put", "_(", "cond(", "while_loop(", ".scan(",
+        ".expand(", "requires_grad_()", "float('nan')", "(0,", "torch.ones(())", "_(",
     ):  # fmt: skip
         assert part in text, part
 

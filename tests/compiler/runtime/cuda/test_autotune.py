@@ -11,7 +11,7 @@ from programs import f32
 from stages import capture
 
 from tcdebug.compiler.codegen.triton.source import write_triton
-from tcdebug.compiler.codegen.triton.written import TritonKernel
+from tcdebug.compiler.codegen.triton.written import TritonKernel, zeros_are_valid_indices
 from tcdebug.compiler.errors.exceptions import KernelError
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.gate.toggles import Toggles
@@ -19,11 +19,14 @@ from tcdebug.compiler.runtime.cuda.autotune import LONGEST_SEARCH, descend
 from tcdebug.compiler.runtime.cuda.capturable import obstacles, written_inputs
 
 
-def kernel(function: Callable[..., Any], *inputs: Any) -> TritonKernel:
+def kernels(function: Callable[..., Any], *inputs: Any) -> list[TritonKernel]:
     (schedule,) = capture(function, *inputs).schedules
     gate = Gate(Toggles.parse(()))
-    written = write_triton(schedule.kernels(), schedule.graph.buffers(), gate)
-    (only,) = written.kernels.values()
+    return list(write_triton(schedule.kernels(), schedule.graph.buffers(), gate).kernels.values())
+
+
+def kernel(function: Callable[..., Any], *inputs: Any) -> TritonKernel:
+    (only,) = kernels(function, *inputs)
     return only
 
 
@@ -61,6 +64,28 @@ def test_a_persistent_tile_still_covers_whole_rows() -> None:
 
     descend(start, milliseconds)
     assert seen == {512}
+
+
+def updated_index(x: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return x[i].cos(), i.add_(3)
+
+
+INDICES: dict[str, tuple[Callable[..., Any], bool]] = {
+    "read": (lambda x, i: x[i].cos(), True),
+    "read as int32": (lambda x, i: x[i.int()].cos(), True),
+    "written at": (lambda x, i: x.index_put((i,), x[0]), True),
+    "of an index": (lambda x, i: x[i[i]].cos(), True),
+    "computed": (lambda x, i: x[i - 1].cos(), False),
+    "of a computed index": (lambda x, i: x[i[i - 1]].cos(), False),
+    "updated": (updated_index, False),
+}
+
+
+@pytest.mark.parametrize("name", INDICES)
+def test_only_kernels_whose_indices_stay_in_range_on_zeros_are_measured(name: str) -> None:
+    function, measured = INDICES[name]
+    written = kernels(function, f32(16), torch.arange(16))
+    assert all(map(zeros_are_valid_indices, written)) is measured
 
 
 REASONS: dict[str, tuple[Callable[..., Any], str]] = {
