@@ -26,6 +26,8 @@ MOST_BYTES, SHARE = 1 << 29, 16
 """On a GPU, at most this much of the free memory is filled, and at most one part of so many."""
 SORTING_BYTES = 1 << 16
 """Before glibc allocates so much, it sorts all freed memory into lists by size."""
+CACHED_SIZES, CACHED_BLOCKS = range(24, 1033, 16), 16
+"""The sizes of blocks that glibc caches for a thread, and the most that it caches of a size."""
 SMALL_BYTES, SMALL_BLOCKS = 1 << 20, 16
 """Torch takes tensors of up to this size from blocks of their own. This many are filled."""
 
@@ -45,21 +47,29 @@ def filled_memory(byte: int = BYTE) -> Iterator[None]:
         yield
         return
     library.mallopt(M_PERTURB, byte ^ 0xFF)
-    _sort_freed_memory(library)
+    cached = _taken_from_caches(library)
     try:
         yield
     finally:
         library.mallopt(M_PERTURB, 0)
+        for block in cached:
+            library.free(block)
 
 
-def _sort_freed_memory(library: ctypes.CDLL) -> None:
-    """Make glibc sort this thread's freed memory.
+def _taken_from_caches(library: ctypes.CDLL) -> list[ctypes.c_void_p]:
+    """Take from glibc's caches what it does not fill when it is allocated: blocks of this thread.
 
     `mallopt` joins small freed blocks and leaves them unsorted. When such a block is allocated
-    again, it may pass through a cache of the thread, and glibc 2.36 does not fill it then.
+    again, it may pass through a cache of the thread, so glibc sorts them first. Since glibc 2.38
+    tensors, which need aligned memory, are taken from these caches too.
     """
     library.malloc.restype = ctypes.c_void_p
     library.free(ctypes.c_void_p(library.malloc(ctypes.c_size_t(SORTING_BYTES))))
+    return [
+        ctypes.c_void_p(library.malloc(ctypes.c_size_t(size)))
+        for size in CACHED_SIZES
+        for _ in range(CACHED_BLOCKS)
+    ]
 
 
 def memory_for_calls(

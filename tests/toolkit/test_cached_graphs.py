@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch_versions import needs_torch
 
 from tcdebug.supervision.environment import cache_folder, unused_caches
 
@@ -21,6 +22,15 @@ def test_the_folder_of_the_caches_is_that_of_torch(monkeypatch: pytest.MonkeyPat
     for user in ("someone", "domain/some:one"):
         monkeypatch.setenv("LOGNAME", user)
         assert str(cache_folder()) == default_cache_dir()
+
+
+@needs_torch("2.13", "torch has no folder for a user without a name")
+def test_the_folder_of_a_user_without_a_name_is_that_of_torch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir  # noqa: PLC0415 # slow
+
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
 
     def no_entry(number: int) -> Any:
         raise KeyError(number)

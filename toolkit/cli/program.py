@@ -117,10 +117,10 @@ def as_script(words: Sequence[str]) -> list[str]:
             _check_module(name)
         text = MODULE.format(name=name) if first == "-m" else code_text(name)
         return [str(_written(name if first == "-m" else "code", text)), *rest]
-    if Path(first).exists():
-        return list(words)
     if PYTHON.fullmatch(first) and rest:
         return as_script([word for k, word in enumerate(rest) if k or word != "-u"])
+    if Path(first).exists():
+        return list(words)
     if _installed(first):
         return [str(_written(first, COMMAND.format(name=first))), *rest]
     return list(words)

@@ -161,7 +161,10 @@ def leave_transforms(graph: fx.Graph, outputs: Sequence[fx.Node]) -> list[fx.Nod
 
 
 def _leaving(graph: fx.Graph, transform: Transform, value: fx.Node) -> list[fx.Node]:
-    """Add the calls by which a value leaves a transform; for jvp, so does its tangent."""
+    """Add the calls by which a value leaves a transform; for jvp, so does its tangent.
+
+    Torch 2.13 wraps the calls of gradients in functions of its own, which its graphs have.
+    """
     predispatch = torch._functorch.predispatch
     with graph.inserting_before(_exit_point(transform)):
         if transform.kind == "vmap":
@@ -170,9 +173,11 @@ def _leaving(graph: fx.Graph, transform: Transform, value: fx.Node) -> list[fx.N
             return [graph.call_function(predispatch._remove_batch_dim, args)]
         parts = [value]
         if transform.kind == "jvp" and _is_dual(value):
-            pair = graph.call_function(predispatch._unpack_dual, (value,), {"level": 0})
+            unpack = getattr(predispatch, "_unpack_dual", torch._unpack_dual)
+            pair = graph.call_function(unpack, (value,), {"level": 0})
             parts = [graph.call_function(operator.getitem, (pair, k)) for k in (0, 1)]
-        unwrap = predispatch._unwrap_for_grad
+        eager: Any = torch._functorch.eager_transforms
+        unwrap = eager._unwrap_for_grad
         return [graph.call_function(unwrap, (part, transform.level)) for part in parts]
 
 

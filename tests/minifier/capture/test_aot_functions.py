@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from repro_scripts import set_up_of
+from torch_versions import needs_torch
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
@@ -62,7 +63,10 @@ def test_in_eager_a_function_that_is_compiled_ahead_of_time_is_the_function(tmp_
     assert not path.exists()
 
 
-@pytest.mark.parametrize("replaced", [True, False])
+needs_cache_of_backends = needs_torch("2.12", "AOTAutograd keeps inductor's code only")
+
+
+@pytest.mark.parametrize("replaced", [True, pytest.param(False, marks=needs_cache_of_backends)])
 def test_a_method_that_is_compiled_ahead_of_time_takes_its_object_first(
     replaced: bool, tmp_path: Path
 ) -> None:
@@ -87,6 +91,7 @@ def test_a_function_that_is_compiled_ahead_of_time_is_judged(tmp_path: Path) -> 
     assert judged == ["inductor"]
 
 
+@needs_cache_of_backends
 def test_a_function_with_a_backend_of_torch_is_compiled_saved_and_loaded(tmp_path: Path) -> None:
     path = tmp_path / "step.bin"
     log = EventLog(tmp_path)
@@ -97,6 +102,7 @@ def test_a_function_with_a_backend_of_torch_is_compiled_saved_and_loaded(tmp_pat
     assert list(tmp_path.glob("events*.jsonl")) == []  # the code was not compiled before
 
 
+@needs_cache_of_backends
 def test_a_watched_backend_compiles_ahead_of_time_without_its_watcher(tmp_path: Path) -> None:
     watcher = Watcher(tmp_path, SILENT)
     with compile_patched(watcher.wrap, SILENT), aot_functions_unwatched(SILENT):

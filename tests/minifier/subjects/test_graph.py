@@ -13,6 +13,7 @@ from torch._inductor.codegen import cpp
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.registry import REGISTRY
+from tcdebug.minifier.cases.environment import given
 from tcdebug.minifier.cases.layer_names import AOTINDUCTOR_BACKEND
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.processes.process import Limits
@@ -23,6 +24,13 @@ from tcdebug.minifier.targets.replaced import replaced_by_program
 
 WRONG = Outcome(Kind.WRONG, "forward", "forward | wrong value", "planted")
 SETUP = "\ndef set_up(go):\n    go()\n"
+
+
+@pytest.fixture(autouse=True)
+def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each variable of torch that this process has set would be tried, too."""
+    for name in given():
+        monkeypatch.delenv(name)
 
 
 @pytest.mark.parametrize(

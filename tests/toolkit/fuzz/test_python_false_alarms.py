@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch._dynamo.exc import InternalTorchDynamoError
+from torch_versions import needs_torch
 
 from tcdebug.fuzz.python.oracle import judge_python
 from tcdebug.fuzz.python.process_state import own_process_state
@@ -141,6 +142,7 @@ COUNTED = "class Root:\n    kinds = []\n    @classmethod\n    def add(cls):\n   
 ADDED = program("Root.kinds.append(n)\nreturn [x * len(Root.kinds)]", definitions=COUNTED)
 
 
+@needs_torch("2.12", "Dynamo loses the change")
 def test_attributes_of_a_class_without_functions_are_part_of_the_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +216,7 @@ def test_a_script_gives_compiled_the_process_that_eager_had(
     assert runs_alone(program(body, definitions=definitions, first=first), tmp_path) is None
 
 
+@needs_torch("2.12", "Dynamo loses these effects")
 @pytest.mark.parametrize(
     ("definitions", "body"),
     [

@@ -45,8 +45,8 @@ LOST_HISTORY = re.compile(r"(?:^|: )(Tensor .+) instead of \1, requires_grad$")
 CREATES_GRAPH = "create_graph=True"
 ASKS = "is_exporting()"
 """What is true only in an exported program."""
-UNCONNECTED = "appears to not have been used in the graph"
-"""The message of autograd if a gradient has no history."""
+UNCONNECTED = ("appears to not have been used in the graph", "does not have a grad_fn")
+"""What autograd says of a gradient without a history; the second, before torch 2.13."""
 
 MODIFIED = "needed for gradient computation has been modified by an inplace operation"
 """The message of autograd if a program has written to a tensor that backward needs."""
@@ -136,7 +136,7 @@ class PythonJudging:
         The message names that only if the graph has elements to differentiate.
         """
         asked = CREATES_GRAPH in self.compilation.program.source()
-        return asked and UNCONNECTED in str(error)
+        return asked and any(said in str(error) for said in UNCONNECTED)
 
     def _differentiates_freed(self, error: Exception) -> bool:
         """Return whether an exception says that the program differentiates a graph that is freed.
