@@ -26,8 +26,8 @@ MOST_BYTES, SHARE = 1 << 29, 16
 """On a GPU, at most this much of the free memory is filled, and at most one part of so many."""
 SORTING_BYTES = 1 << 16
 """Before glibc allocates so much, it sorts all freed memory into lists by size."""
-CACHED_SIZES, CACHED_BLOCKS = range(24, 1033, 16), 16
-"""The sizes of blocks that glibc caches for a thread, and the most that it caches of a size."""
+CACHED_SIZES, MOST_BLOCKS = range(24, 1033, 16), 64
+"""The sizes of blocks that glibc caches for a thread, and the most blocks taken of each."""
 SMALL_BYTES, SMALL_BLOCKS = 1 << 20, 16
 """Torch takes tensors of up to this size from blocks of their own. This many are filled."""
 
@@ -47,7 +47,7 @@ def filled_memory(byte: int = BYTE) -> Iterator[None]:
         yield
         return
     library.mallopt(M_PERTURB, byte ^ 0xFF)
-    cached = _taken_from_caches(library)
+    cached = _taken_from_caches(library, byte)
     try:
         yield
     finally:
@@ -56,20 +56,26 @@ def filled_memory(byte: int = BYTE) -> Iterator[None]:
             library.free(block)
 
 
-def _taken_from_caches(library: ctypes.CDLL) -> list[ctypes.c_void_p]:
-    """Take from glibc's caches what it does not fill when it is allocated: blocks of this thread.
+def _taken_from_caches(library: ctypes.CDLL, byte: int) -> list[ctypes.c_void_p]:
+    """Empty the cache of this thread, whose blocks glibc does not fill, and return the blocks.
 
-    `mallopt` joins small freed blocks and leaves them unsorted. When such a block is allocated
-    again, it may pass through a cache of the thread, so glibc sorts them first. Since glibc 2.38
-    tensors, which need aligned memory, are taken from these caches too.
+    `mallopt` joins small freed blocks and leaves them unsorted. They pass through the cache when
+    they are allocated again, so glibc sorts them first. A block that is filled did not come from
+    the cache, but others of its size may have been moved there. After a second one, none is left.
+    Since glibc 2.38 aligned memory, as tensors have, is taken from the cache too.
     """
     library.malloc.restype = ctypes.c_void_p
     library.free(ctypes.c_void_p(library.malloc(ctypes.c_size_t(SORTING_BYTES))))
-    return [
-        ctypes.c_void_p(library.malloc(ctypes.c_size_t(size)))
-        for size in CACHED_SIZES
-        for _ in range(CACHED_BLOCKS)
-    ]
+    taken: list[ctypes.c_void_p] = []
+    for size in CACHED_SIZES:
+        filled, first = 0, bytes([byte]) * min(CACHED_SIZES)
+        for _ in range(MOST_BLOCKS):
+            block = ctypes.c_void_p(library.malloc(ctypes.c_size_t(size)))
+            taken.append(block)
+            filled = filled + 1 if ctypes.string_at(block, len(first)) == first else 0
+            if filled == 2:
+                break
+    return taken
 
 
 def memory_for_calls(
