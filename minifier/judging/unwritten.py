@@ -26,8 +26,6 @@ MOST_BYTES, SHARE = 1 << 29, 16
 """On a GPU, at most this much of the free memory is filled, and at most one part of so many."""
 SORTING_BYTES = 1 << 16
 """Before glibc allocates so much, it sorts all freed memory into lists by size."""
-CACHED_SIZES, MOST_BLOCKS = range(24, 1033, 16), 64
-"""The sizes of blocks that glibc caches for a thread, and the most blocks taken of each."""
 SMALL_BYTES, SMALL_BLOCKS = 1 << 20, 16
 """Torch takes tensors of up to this size from blocks of their own. This many are filled."""
 
@@ -39,7 +37,8 @@ Run = TypeVar("Run")
 def filled_memory(byte: int = BYTE) -> Iterator[None]:
     """Fill the free memory of GPUs in use, and what is allocated in this block on the CPU.
 
-    On a CPU this needs glibc. Elsewhere memory stays as it is.
+    On a CPU this needs glibc. Elsewhere memory stays as it is. Since glibc 2.38, so may a tensor of
+    up to 1 KiB whose memory was freed in this block: it can come from a cache that is not filled.
     """
     fill_memory_of_gpus(byte)
     library = ctypes.CDLL(None)
@@ -47,35 +46,21 @@ def filled_memory(byte: int = BYTE) -> Iterator[None]:
         yield
         return
     library.mallopt(M_PERTURB, byte ^ 0xFF)
-    cached = _taken_from_caches(library, byte)
+    _sort_freed_memory(library)
     try:
         yield
     finally:
         library.mallopt(M_PERTURB, 0)
-        for block in cached:
-            library.free(block)
 
 
-def _taken_from_caches(library: ctypes.CDLL, byte: int) -> list[ctypes.c_void_p]:
-    """Empty the cache of this thread, whose blocks glibc does not fill, and return the blocks.
+def _sort_freed_memory(library: ctypes.CDLL) -> None:
+    """Make glibc sort this thread's freed memory.
 
-    `mallopt` joins small freed blocks and leaves them unsorted. They pass through the cache when
-    they are allocated again, so glibc sorts them first. A block that is filled did not come from
-    the cache, but others of its size may have been moved there. After a second one, none is left.
-    Since glibc 2.38 aligned memory, as tensors have, is taken from the cache too.
+    `mallopt` joins small freed blocks and leaves them unsorted. When such a block is allocated
+    again, it may pass through a cache of the thread, and glibc 2.36 does not fill it then.
     """
     library.malloc.restype = ctypes.c_void_p
     library.free(ctypes.c_void_p(library.malloc(ctypes.c_size_t(SORTING_BYTES))))
-    taken: list[ctypes.c_void_p] = []
-    for size in CACHED_SIZES:
-        filled, first = 0, bytes([byte]) * min(CACHED_SIZES)
-        for _ in range(MOST_BLOCKS):
-            block = ctypes.c_void_p(library.malloc(ctypes.c_size_t(size)))
-            taken.append(block)
-            filled = filled + 1 if ctypes.string_at(block, len(first)) == first else 0
-            if filled == 2:
-                break
-    return taken
 
 
 def memory_for_calls(
