@@ -118,7 +118,7 @@ def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["-cprint(1)"], "code", []),
         (["python3.11", "-c", "1", "2"], "code", ["2"]),
         ([sys.executable, "script.py", "1"], "script.py", ["1"]),
-        (["/no/such/python", "-m", "a.b"], "a.b", []),
+        ([sys.executable, "-m", "a.b"], "a.b", []),
         (["torchrun", "--nproc-per-node=2", "x.py"], "torchrun", ["--nproc-per-node=2", "x.py"]),
         (["pytest", "-k", "x"], "pytest", ["-k", "x"]),
         (["no_such_command", "x"], "no_such_command", ["x"]),
@@ -144,6 +144,11 @@ def test_a_file_comes_before_a_command_of_the_same_name() -> None:
 def test_the_error_names_what_is_missing_after_an_option() -> None:
     with pytest.raises(click.UsageError, match="-m needs an argument"):
         as_script(["-m"])
+
+
+def test_a_python_of_another_environment_is_refused() -> None:
+    with pytest.raises(click.UsageError, match="install tcdebug for that one, or leave it out"):
+        as_script(["/other/environment/bin/python", "script.py"])
 
 
 def test_future_imports_of_code_stay_first() -> None:

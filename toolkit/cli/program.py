@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
@@ -118,12 +119,23 @@ def as_script(words: Sequence[str]) -> list[str]:
         text = MODULE.format(name=name) if first == "-m" else code_text(name)
         return [str(_written(name if first == "-m" else "code", text)), *rest]
     if PYTHON.fullmatch(first) and rest:
+        _check_interpreter(first)
         return as_script([word for k, word in enumerate(rest) if k or word != "-u"])
     if Path(first).exists():
         return list(words)
     if _installed(first):
         return [str(_written(first, COMMAND.format(name=first))), *rest]
     return list(words)
+
+
+def _check_interpreter(name: str) -> None:
+    """Reject the path of a Python of another environment, since this one runs the script."""
+    own = Path(sys.executable)
+    if "/" in name and Path(name).parent.resolve() != own.parent.resolve():
+        raise click.UsageError(
+            f"the script would run in {own}, not in {name}: install tcdebug for that one, "
+            "or leave it out"
+        )
 
 
 def _check_module(name: str) -> None:
