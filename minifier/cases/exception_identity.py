@@ -37,10 +37,12 @@ OF_FAKE_TENSORS = re.compile(
     re.S,
 )
 """The message for all exceptions of operators on fake tensors, whose second line has its own."""
-COMPILE_ERROR = "C++ compile error"
-"""The first line of the message with which torch reports an error of the C++ compiler."""
-OF_COMPILER = re.compile(r": (?:fatal )?error: ([^\n]+)")
-"""An error in the output of a C++ compiler."""
+OF_COMPILER = re.compile(
+    r"(C\+\+ compile error)\n((?:.*\n)*?.*?: (?:fatal )?error: (.+))",
+)
+"""torch's report of an error of the C++ compiler: the command, and the compiler's output."""
+WITH_ERROR = r"\1: \3\n\2"
+"""What replaces such a report: the same with the first error of the compiler in its first line."""
 LONGEST = 160
 """A message is cut to so many characters."""
 
@@ -56,15 +58,12 @@ def normalised(message: str) -> str:
     return plain(first_line(with_compiler_error(message)))
 
 
-def with_compiler_error(message: str) -> str:
-    """Return a message with the first error of a C++ compiler in its first line, if there is one.
+def with_compiler_error(text: str) -> str:
+    """Return a text in which each report of a C++ compiler names the first error in its first line.
 
-    Such a message shows the command first, and the output of the compiler after that.
+    Such a report shows the command first, and the output of the compiler after that.
     """
-    found = OF_COMPILER.search(message) if message.startswith(COMPILE_ERROR) else None
-    if found is None:
-        return message
-    return f"{COMPILE_ERROR}: {found[1]}{message.removeprefix(COMPILE_ERROR)}"
+    return OF_COMPILER.sub(WITH_ERROR, text)
 
 
 def first_line(message: str) -> str:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import takewhile
 
+from tcdebug.minifier.cases.exception_identity import with_compiler_error
+
 FRAME = re.compile(
     r'^ *File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?'
     r'(?:\n +(?!File ")(?P<code>.+))?',
@@ -132,13 +134,14 @@ def folders_of_torch() -> tuple[str, ...]:
 def last_exception(text: str) -> str:
     """Return the exception of the last traceback, with its message up to an empty line.
 
-    Empty if there is no traceback.
+    If a C++ compiler failed, its first error belongs to it. Empty if there is no traceback.
     """
     _, found, rest = text.rpartition(TRACEBACK)
     lines = rest.splitlines() if found else []
     for place, line in enumerate(lines):
         if line and not line[0].isspace() and not line.startswith(("tcdebug:", "The above")):
-            return "\n".join(takewhile(bool, lines[place:]))
+            shown = with_compiler_error("\n".join(lines[place:]))
+            return "\n".join(takewhile(bool, shown.splitlines()))
     return ""
 
 

@@ -9,7 +9,13 @@ from importlib import resources
 from pathlib import Path
 
 from tcdebug.minifier.cases import environment
-from tcdebug.minifier.cases.exception_identity import PLAIN, first_line, plain
+from tcdebug.minifier.cases.exception_identity import (
+    OF_COMPILER,
+    PLAIN,
+    WITH_ERROR,
+    first_line,
+    plain,
+)
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job
 from tcdebug.minifier.repros.claims import passes_without
@@ -75,6 +81,7 @@ def write_repro(
         expected=_expected(outcome),
         patterns=repr([(pattern.pattern, other) for pattern, other in PLAIN]),
         numbers=repr([(pattern.pattern, other) for pattern, other in NUMBERS]),
+        compiler=repr([(OF_COMPILER.pattern, WITH_ERROR)]),
         variables=environment.given(),
         seconds=outcome.seconds if outcome.kind is Kind.HANG and outcome.seconds else SECONDS,
         raised=SCRIPT_FAILED,

@@ -66,6 +66,25 @@ UNEXPLAINED = """Traceback (most recent call last):
            ^^^^^^
 AssertionError
 """
+REJECTED = """Traceback (most recent call last):
+  File "cpp_builder.py", line 713, in _run_compile_cmd
+    raise exc.CppCompileError(cmd, output) from e
+torch._inductor.exc.InductorError: CppCompileError: C++ compile error
+
+Command:
+g++ /tmp/a/c1.main.cpp -O3
+
+Output:
+/tmp/a/c1.main.cpp: In function 'void kernel(float*)':
+/tmp/a/c1.main.cpp:36:44: error: 'class Vectorized<float>' has no member named 'lgamma_'
+   36 |   auto tmp17 = tmp16.lgamma_();
+
+
+Set TORCHDYNAMO_VERBOSE=1 for the internal stack trace
+"""
+"""What a script prints whose kernel the C++ compiler rejects."""
+ELSEWHERE = REJECTED.replace("/tmp/a/c1", "/tmp/b/c2").replace("tmp17", "tmp3")
+UNDECLARED = REJECTED.replace("'class Vectorized<float>' has no member named 'lgamma_'", "no type")
 GROUP = PLAIN.replace("some output\n", "") + "exited later\n"
 
 
@@ -136,6 +155,17 @@ def test_a_script_that_fails_with_different_numbers_has_the_same_bug() -> None:
     assert not first.same_bug(outcome_of(SCRIPT_FAILED, SYNTAX))
 
 
+def test_two_errors_of_the_cpp_compiler_are_two_bugs() -> None:
+    first = outcome_of(SCRIPT_FAILED, REJECTED)
+    said = "InductorError: CppCompileError: C++ compile error: <name> has no member named <name>"
+    assert first.signature.endswith(f"torch._inductor.exc.{said}")
+    assert first.same_bug(outcome_of(SCRIPT_FAILED, ELSEWHERE))
+    assert not first.same_bug(outcome_of(SCRIPT_FAILED, UNDECLARED))
+    caught = outcome_of(3, REJECTED)
+    assert caught.same_bug(outcome_of(3, ELSEWHERE))
+    assert not caught.same_bug(outcome_of(3, UNDECLARED)), "a script may print what it caught"
+
+
 @pytest.mark.usefixtures("warm")
 def test_the_repro_of_a_script_runs_a_copy_of_it(tmp_path: Path) -> None:
     script = tmp_path / "fails.py"
@@ -194,6 +224,9 @@ def test_a_script_that_ends_with_another_status_is_not_reproduced(tmp_path: Path
     fails = "print({!r}); raise SystemExit(3)"
     assert ends(fails.format("FAILED a.py::b - worst 0.25")) == 1
     assert ends(fails.format("ERROR a.py - no such module")) == 125, "it fails for another reason"
+    write_repro(job, outcome_of(3, REJECTED), [], path)
+    assert ends(fails.format(ELSEWHERE)) == 1
+    assert ends(fails.format(UNDECLARED)) == 125, "the C++ compiler rejects it for another reason"
     write_repro(job, outcome_of(1, ""), [], path)
     assert ends("raise SystemExit('different results')") == 1
     assert ends("import no_such_module") == 125, "Python ends with 1 after an exception too"
