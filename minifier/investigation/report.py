@@ -41,6 +41,11 @@ class Culprit(msgspec.Struct, frozen=True):
     site: str
     ordinal: int
 
+    @property
+    def named(self) -> str:
+        """The unit, and where it decides. A layer of a whole script is nowhere in particular."""
+        return self.unit if self.subject == self.unit else f"{self.unit} at {self.subject}"
+
 
 def culprits(decisions: Sequence[Decision]) -> list[Culprit]:
     """Convert decisions to their form in a report."""

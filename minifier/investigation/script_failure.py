@@ -277,7 +277,7 @@ class ScriptFailure:
             notes.append(NONE_ALONE)
         shown = self._shown
         blamed = () if self.rounding else off
-        named = [Culprit(layer, Path(self.job.script).name, "", 0) for layer in blamed]
+        named = [Culprit(layer, layer, "", 0) for layer in blamed]
         command = f"python {path.name}"
         fault = ReportedFault(
             shown, named, confirmed=confirmed, repro=str(path),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import dataclass
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Decision
 from tcdebug.compiler.gate.toggles import Toggles
-from tcdebug.minifier.bisection.bisect import bisect
+from tcdebug.minifier.bisection.bisect import Verdict, bisect
 from tcdebug.minifier.cases.layer_names import AUTOGRAD
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.user_frames import folders_of_torch
@@ -32,18 +33,38 @@ INNERMOST = 4
 """The limit on functions between the one that torch.compile was given and the one at fault."""
 
 
+@dataclass(frozen=True)
+class SuspectPlace:
+    """A place in the script whose capture makes it fail: a function, a statement or a call."""
+
+    decision: Decision
+    others: bool = False
+    """Whether later statements of other functions fail in the same way."""
+
+    @property
+    def unit(self) -> str:
+        """The unit of the decision."""
+        return self.decision.unit
+
+    @property
+    def subject(self) -> str:
+        """The file, the line, and the source text."""
+        return self.decision.subject
+
+
 def find_line(
     job: Job,
     log: EventLog,
     seconds: float,
     sessions: WarmSessions | None = None,
     longest: float = math.inf,
-) -> tuple[Decision, ...]:
+) -> tuple[SuspectPlace, ...]:
     """Return the statement whose capture causes the failure; empty if no single one is confirmed.
 
     If a call or comparison in the statement is confirmed too, it follows. A statement of torch is
     returned only if no statement of the script is confirmed, and one of Dynamo itself never. If
-    Dynamo raises before it has captured any statement of a function, that function is returned.
+    Dynamo raises before it has captured any statement of a function, or several of its statements
+    fail, that function is returned. If statements of several functions fail, the first one is.
 
     The script is rerun with captured code running in eager, and with capture cut off after various
     statements. A run of the script takes `longest` seconds at most.
@@ -57,28 +78,41 @@ def find_line(
             return ()
         oracle.failure = failure
         base, failure = _inside_torch(asked, base, failure)
-        found = _statement(asked, base, failure, log)
+        verdict = bisect(asked.ask, failure, base, log)
+        found = _single(verdict)
         if found is None:
-            return _refused(asked, base, failure)
+            return _several(asked, base, failure, verdict)
     except BudgetUsed:
         return ()
     base, failure, found = _innermost(asked, base, failure, found, log)
     if _is_of_torch(found.subject):
-        return () if OF_ITS_OWN in found.subject else (found,)
+        return () if OF_ITS_OWN in found.subject else (SuspectPlace(found),)
     call = _call_in(asked, base, failure, log)
-    return (found,) if call is None else (found, call)
+    return tuple(SuspectPlace(place) for place in (found, call) if place is not None)
 
 
-def _refused(
-    asked: CandidateOracle[WholeScript], base: Toggles, failure: Outcome
-) -> tuple[Decision, ...]:
-    """Return the function at whose beginning Dynamo raises, if the script passes without it."""
-    last = failure.decisions[-1]
+def _several(
+    asked: CandidateOracle[WholeScript], base: Toggles, failure: Outcome, verdict: Verdict
+) -> tuple[SuspectPlace, ...]:
+    """Return the function without whose capture the script passes, if no statement is to blame.
+
+    It is the one at whose beginning Dynamo raises, or the one that a statement belongs to. If the
+    script passes only without the statements of other functions too, return the first statement.
+    """
+    last, first = failure.decisions[-1], next(iter(verdict.decisions()), None)
     raised = failure.kind is Kind.EXCEPTION and OF_DYNAMO in failure.signature
-    if not (raised and last.allowed and last.unit.startswith(FRAME)) or _is_of_torch(last.subject):
+    if raised and last.allowed and last.unit.startswith(FRAME):
+        frame: Decision | None = last
+    else:
+        frame = _frame_of(first, failure) if first else None
+    if frame is None or _is_of_torch(frame.subject):
         return ()
-    without = asked.ask(base.without(sites=[last.site]), "without the function that Dynamo refuses")
-    return (last,) if without.kind is Kind.OK else ()
+    without = asked.ask(base.without(sites=[frame.site]), "without the function at fault")
+    if without.kind is Kind.OK:
+        return (SuspectPlace(frame),)
+    if first is None or not verdict.confirmed or not failure.same_bug(without):
+        return ()
+    return () if _is_of_torch(first.subject) else (SuspectPlace(first, others=True),)
 
 
 def _call_in(
@@ -101,7 +135,11 @@ def _statement(
     asked: CandidateOracle[WholeScript], base: Toggles, failure: Outcome, log: EventLog
 ) -> Decision | None:
     """Return the one statement without whose capture the script passes, if there is one."""
-    verdict = bisect(asked.ask, failure, base, log)
+    return _single(bisect(asked.ask, failure, base, log))
+
+
+def _single(verdict: Verdict) -> Decision | None:
+    """Return the statement of a verdict if it is the only one at fault."""
     whole = any(fault.whole_unit for fault in verdict.faults)
     if not verdict.confirmed or whole or len(verdict.faults) != 1:
         return None
@@ -179,7 +217,7 @@ def _is_of_torch(place: str) -> bool:
     return os.path.abspath(place).startswith(folders_of_torch())
 
 
-def described(place: Decision) -> str:
+def described(place: SuspectPlace) -> str:
     """Say what is known about a place that `find_line` returned."""
     if place.unit.startswith(FRAME):
         return (
@@ -190,6 +228,12 @@ def described(place: Decision) -> str:
         return (
             f"it passes if the capture ends before this call, and fails if it goes on from there "
             f"({place.unit}): {place.subject}"
+        )
+    if place.others:
+        return (
+            "it fails if Dynamo captures this statement, and passes if Dynamo captures neither "
+            f"this nor a later one; other functions fail in the same way ({place.unit}): "
+            f"{place.subject}"
         )
     what = "statement of torch" if _is_of_torch(place.subject) else "statement"
     return (

@@ -108,8 +108,8 @@ def test_the_stage_of_a_fault_is_shown(
             "  culprit  passes.cse (site a1b2c3, decision 4)",
         ),
         (
-            Culprit("layer.dynamo.guards", "train.py", "", 0),
-            "  culprit  layer.dynamo.guards at train.py",
+            Culprit("layer.dynamo.guards", "layer.dynamo.guards", "", 0),
+            "  culprit  layer.dynamo.guards",
         ),
     ],
 )

@@ -135,7 +135,7 @@ def bisected(item: pytest.Item, seconds: float) -> list[str]:
         return [f"bisect   did not finish: {last}"]
     lines = [f"bisect   {report.status}: tcdebug logs {Path(report.run_dir).name}"]
     for fault in report.faults:
-        lines += [f"culprit  {c.unit} at {c.subject}" for c in fault.culprits]
+        lines += [f"culprit  {c.named}" for c in fault.culprits]
         lines += [f"line     {line}" for line in fault.lines[:2]]
         lines += [f"short    {fault.short}"] * bool(fault.short)
         lines += [f"repro    {fault.repro}"] * bool(fault.repro)

@@ -32,7 +32,7 @@ def _fault(fault: ReportedFault) -> Result:
     repro = relative(fault.repro or "")
     path, line = _place(fault.lines, repro)
     named = "culprit" if fault.confirmed or fault.misregistered else "suspect"
-    who = f": {culprit.unit} at {culprit.subject}" if culprit else ""
+    who = f": {culprit.named}" if culprit else ""
     return Result(
         rule=culprit.unit if culprit else fault.failure.kind,
         kind=fault.failure.kind,

@@ -7,19 +7,18 @@ from pathlib import Path
 import pytest
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.gate.gate import Decision
-from tcdebug.minifier.investigation.script_line import described, find_line
+from tcdebug.minifier.investigation.script_line import SuspectPlace, described, find_line
 from tcdebug.minifier.processes.job import Job
 
 
-def places_of(script: Path, text: str) -> tuple[Decision, ...]:
+def places_of(script: Path, text: str) -> tuple[SuspectPlace, ...]:
     """Write a script, and return the statement whose capture makes it fail, and the call in it."""
     script.write_text(text)
     folder = script.parent
     return find_line(Job("compiled", str(script), [], str(folder)), EventLog(folder), 500.0)
 
 
-def statement_of(script: Path, text: str) -> Decision | None:
+def statement_of(script: Path, text: str) -> SuspectPlace | None:
     """Write a script, and return the statement whose capture makes it fail."""
     places = places_of(script, text)
     return places[0] if places else None
@@ -83,6 +82,46 @@ def test_a_function_that_dynamo_refuses_before_its_first_statement_is_named(tmp_
     assert [described(place) for place in places_of(script, REFUSED)] == [
         "it fails if Dynamo captures this function, and passes if it does not "
         f"(dynamo.frame.scaled): {script}:4"
+    ]
+
+
+CONSTRAINED = """
+import torch
+
+def scores(q, k, masked):
+    if masked:
+        return q * k
+    return q @ k
+
+def weights(q, k, masked):
+    return q + k
+
+q = torch.ones(4, 4, 4)
+torch._dynamo.mark_dynamic(q, 0)
+for function, masked in {calls}:
+    torch.compile(function)(q, torch.ones(4, 4, 4), masked)
+"""
+"""Every statement that combines both tensors makes a size constant that should be dynamic."""
+
+
+@pytest.mark.usefixtures("warm")
+def test_a_function_of_which_several_statements_fail_is_named(tmp_path: Path) -> None:
+    script = tmp_path / "constrained.py"
+    text = CONSTRAINED.format(calls="(scores, False), (scores, True)")
+    assert [described(place) for place in places_of(script, text)] == [
+        "it fails if Dynamo captures this function, and passes if it does not "
+        f"(dynamo.frame.scores): {script}:4"
+    ]
+
+
+@pytest.mark.usefixtures("warm")
+def test_the_first_statement_is_named_if_several_functions_fail_alike(tmp_path: Path) -> None:
+    script = tmp_path / "constrained.py"
+    text = CONSTRAINED.format(calls="(scores, False), (weights, True)")
+    assert [described(place) for place in places_of(script, text)] == [
+        "it fails if Dynamo captures this statement, and passes if Dynamo captures neither "
+        "this nor a later one; other functions fail in the same way (dynamo.line): "
+        f"{script}:7: return q @ k"
     ]
 
 
