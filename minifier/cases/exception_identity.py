@@ -20,6 +20,7 @@ PLAIN = (
     (re.compile(r"^(CUDA error: CU[A-Z]+_STATUS_[A-Z_]+).*"), r"\1"),
     (re.compile(r"(/[\w.+-]+)+/?"), "<path>"),
     (re.compile(r"'[^']*'|\"[^\"]*\"|\u2018[^\u2019]*\u2019"), "<name>"),
+    (re.compile(r"\bNode %?[A-Za-z_]\w*"), "Node <name>"),
     (re.compile(r"\b(s|u|zf|zuf|ps|ks|tmp|buf|arg)\d+(?=_\d|\b)"), r"\1"),
     (re.compile(r"\b([A-Za-z_]+?)_\d+\b"), r"\1"),
     (re.compile(r"0x[0-9a-fA-F]+|((?<=[\s(\[=,:])-)?\b\d+(\.\d*)?(e[+-]?\d+)?(?!\w)"), "#"),
@@ -28,9 +29,9 @@ PLAIN = (
 )
 """What differs between runs in a message, and what replaces it.
 
-The message for one CUDA error depends on who reports it. Paths, quoted names, the numbers of
-symbolic sizes and generated names, other numbers, how many stand in a list, and the members of a
-set depend on the process, on the graph, or on its sizes.
+The message for one CUDA error depends on who reports it. Paths, quoted names, the names of nodes,
+the numbers of symbolic sizes and generated names, other numbers, how many stand in a list, and the
+members of a set depend on the process, on the graph, or on its sizes.
 """
 OF_FAKE_TENSORS = re.compile(
     r"(\w+ when making fake tensor call)\s+Explanation: .*?: got (\w+)\(\W(.*?)\W\)(?=\s+Hint:|$)",

@@ -42,6 +42,8 @@ from tcdebug.minifier.repros.judge.exceptions import exception_result
         ("error: \u2018tmp3\u2019 was not declared", "error: <name> was not declared"),
         ("buffer add_12 is read before mul_3", "buffer add is read before mul"),
         ("buffer add is read before mul", "buffer add is read before mul"),
+        ("Node add_1 was invalid, but is output", "Node <name> was invalid, but is output"),
+        ("Node copy was invalid, but is output", "Node <name> was invalid, but is output"),
         ("float32 is not bfloat16", "float32 is not bfloat16"),
         ("  first line\nsecond line 2", "first line"),
         ("", ""),
