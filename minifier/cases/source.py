@@ -36,6 +36,8 @@ from tcdebug.minifier.cases.operators.triton_launches import (
 
 CLEANUP = re.compile(r";  [\w. =]+ = None$")
 PRIVATE = re.compile(r"torch\._C\._nn\.(\w+)")
+WRITTEN = "mutated_arg_indices"
+"""The argument with which Dynamo says which inputs a loop writes to. It accepts none itself."""
 RESERVED = (
     "torch", "operator", "data", "stored", "wide", "memory", "inf", "nan", "device", "Graph"
 )  # fmt: skip
@@ -233,10 +235,11 @@ def _line_changed(lines: Sequence[str], node: fx.Node, change: Callable[[str], s
 
 
 def _writable(module: fx.GraphModule) -> fx.Graph:
-    """Copy a graph without annotations that its text does not need."""
+    """Copy a graph without annotations that its text does not need, and that Dynamo adds again."""
     graph, _ = copy_graph(module.graph)
     for node in graph.nodes:
         node.type = None
+        node.kwargs = {k: v for k, v in node.kwargs.items() if k != WRITTEN}
     _checkpoints_restored(graph)
     return graph
 

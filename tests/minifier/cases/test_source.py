@@ -319,6 +319,20 @@ def test_loops_are_captured_again() -> None:
     check(function, torch.ones(3))
 
 
+def test_loops_that_write_to_what_they_read_are_captured_again() -> None:
+    def function(x: torch.Tensor, asked: torch.Tensor) -> torch.Tensor:
+        def unfinished(x: torch.Tensor) -> torch.Tensor:
+            asked.add_(1)
+            return x.sum() < 10
+
+        (result,) = torch.while_loop(unfinished, lambda x: (x + 1,), (x,))
+        return result
+
+    with torch.inference_mode():
+        source = check(function, torch.ones(3), torch.zeros(()))
+    assert "mutated_arg_indices" not in source.text
+
+
 @pytest.mark.filterwarnings("ignore:flex_attention called without")
 def test_flex_attention_is_captured_again() -> None:
     def function(q: torch.Tensor) -> torch.Tensor:
