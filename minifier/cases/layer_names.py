@@ -55,7 +55,7 @@ PROGRAM_PASSES = "user"
 ORDER = (DYNAMO, *STAND_INS)
 """The layers in the order in which a compile passes through them."""
 
-GUARDS: Mapping[str, str] = {layer: f"{layer}.guards" for layer in (DYNAMO, AUTOGRAD, BACKEND)}
+GUARDS: Mapping[str, str] = {layer: f"{layer}.guards" for layer in ORDER}
 """Layer -> its reuse of compiled code. With it switched off, every call is recompiled."""
 
 CUDAGRAPHS = "cudagraphs"

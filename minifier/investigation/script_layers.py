@@ -67,6 +67,10 @@ EVIDENCE = {
         "AOTAutograd depends on something that no guard checks: it passes if every call is "
         "recompiled, even with the backend aot_eager"
     ),
+    GUARDS[DECOMPOSITIONS]: (
+        "decompositions depend on something that no guard checks: it passes if every call is "
+        "recompiled, even with the backend aot_eager_decomp_partition"
+    ),
     GUARDS[BACKEND]: (
         "the backend's code is reused for a call for which it is wrong: it passes if every call is "
         "recompiled"
@@ -204,9 +208,7 @@ class LayerSearch:
         layer = ORDER[ORDER.index(lowest) - 1]
         if layer not in passing:
             return self._in_doubt([p for p in passing if ORDER.index(p) < ORDER.index(lowest)])
-        if layer == AUTOGRAD:
-            return self._with_guards(layer)
-        return self._settled(layer)
+        return self._settled(layer) if layer == BACKEND else self._with_guards(layer)
 
     def _in_doubt(self, passing: list[str]) -> ScriptLayer:
         """Decide where the backends between those that pass and the failing one fail differently.

@@ -64,6 +64,7 @@ ABOVE = {
     AUTOGRAD: DECOMPOSITIONS,
     GUARDS[AUTOGRAD]: DECOMPOSITIONS,
     DECOMPOSITIONS: BACKEND,
+    GUARDS[DECOMPOSITIONS]: BACKEND,
 }
 """Layer -> the next one. The failure may occur without that one too."""
 

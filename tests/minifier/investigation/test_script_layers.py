@@ -31,6 +31,7 @@ BARE = ("layer.dynamo.wrapper",)
 ANEW, BACKEND_ANEW = ("layer.dynamo.guards",), ("layer.backend.guards",)
 CUDAGRAPHS = ("cudagraphs",)
 AOT_ANEW = ("layer.autograd.guards",)
+DECOMPOSED_ANEW = ("layer.decompositions.guards",)
 BACKWARD = ("autograd.backward",)
 
 ENDLESS_PASS = """
@@ -74,7 +75,8 @@ FAILING: dict[str, tuple[Off, ...]] = {
     "layer.dynamo.guards": (DYNAMO, AOT, DECOMPOSED),
     "layer.autograd": (AOT, DECOMPOSED, AOT_ANEW, (*AOT, *AOT_ANEW)),
     "layer.autograd.guards": (AOT, DECOMPOSED),
-    "layer.decompositions": (DECOMPOSED,),
+    "layer.decompositions": (DECOMPOSED, DECOMPOSED_ANEW, (*DECOMPOSED, *DECOMPOSED_ANEW)),
+    "layer.decompositions.guards": (DECOMPOSED,),
     "layer.backend": (CACHES, BACKEND_ANEW),
     "layer.backend.guards": (CACHES, CUDAGRAPHS),
     "cudagraphs": (CACHES,),
@@ -360,7 +362,8 @@ def test_a_cuda_graph_that_cannot_be_recorded_is_named_although_recompiling_does
 
 
 def test_a_script_that_needs_torch_compile_to_run_still_has_a_layer() -> None:
-    finding, _ = found({EAGER: OTHER, DECOMPOSED: FAILS})
+    failing = dict.fromkeys(FAILING["layer.decompositions"], FAILS)
+    finding, _ = found({EAGER: OTHER, **failing})
     assert (finding.layer, finding.settled) == ("layer.decompositions", True)
     assert finding.notes[1] == "it fails differently in eager: KeyError: 3"
 
