@@ -26,6 +26,7 @@ from tcdebug.minifier.cases.operators.attention import is_captured_again, readin
 from tcdebug.minifier.cases.operators.data import as_attribute
 from tcdebug.minifier.cases.operators.definitions import Definitions
 from tcdebug.minifier.cases.operators.graph_copies import copy_graph
+from tcdebug.minifier.cases.operators.hooks import hooks_restored
 from tcdebug.minifier.cases.operators.numpy_calls import recorded_call
 from tcdebug.minifier.cases.operators.python_text import import_line, run_text, torch_imports
 from tcdebug.minifier.cases.operators.triton_launches import (
@@ -241,6 +242,7 @@ def _writable(module: fx.GraphModule) -> fx.Graph:
         node.type = None
         node.kwargs = {k: v for k, v in node.kwargs.items() if k != WRITTEN}
     _checkpoints_restored(graph)
+    hooks_restored(graph, attributes(module, graph))
     return graph
 
 

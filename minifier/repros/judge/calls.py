@@ -79,11 +79,22 @@ def run(
 def widened(values: Sequence[Any]) -> list[Any]:
     """Return values in which tensors of floats are float64."""
     return [
-        v.detach().double().requires_grad_(v.requires_grad)
+        _double(v.detach()).requires_grad_(v.requires_grad)
         if torch.is_tensor(v) and v.is_floating_point()
         else v
         for v in values
     ]
+
+
+def _double(value: torch.Tensor) -> torch.Tensor:
+    """Return a tensor in float64. Elements that share memory still do, for a graph that writes."""
+    sizes = value.size() if value.layout == torch.strided else ()
+    strides = value.stride() if sizes else ()
+    span = 1 + sum((n - 1) * stride for n, stride in zip(sizes, strides, strict=True))
+    if not sizes or span >= value.numel() or 0 in strides:
+        return value.double()
+    wide = torch.empty_strided(sizes, strides, dtype=torch.float64, device=value.device)
+    return wide.copy_(value)
 
 
 def leave_compiled_autograd() -> None:

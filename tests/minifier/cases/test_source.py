@@ -333,6 +333,24 @@ def test_loops_that_write_to_what_they_read_are_captured_again() -> None:
     assert "mutated_arg_indices" not in source.text
 
 
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_graph_whose_tensors_have_hooks_is_captured_again(reads: bool) -> None:
+    def function(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        def hook(gradient: torch.Tensor) -> torch.Tensor:
+            return gradient * (scale.detach() if reads else 0.5)
+
+        y = x.sin()
+        y.register_hook(hook)
+        return y * scale
+
+    source = check(function, torch.ones(3, requires_grad=True), torch.full((3,), 4.0))
+    x = torch.zeros(3, requires_grad=True)
+    call = standalone(source)
+    call(x, torch.full((3,), 4.0))[0].sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [16.0 if reads else 2.0] * 3
+
+
 @pytest.mark.filterwarnings("ignore:flex_attention called without")
 def test_flex_attention_is_captured_again() -> None:
     def function(q: torch.Tensor) -> torch.Tensor:

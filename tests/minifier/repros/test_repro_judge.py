@@ -14,7 +14,7 @@ from property_settings import property_settings
 from repro_scripts import EAGER, WRONG, namespace_of
 
 from tcdebug.minifier.judging.compare import difference
-from tcdebug.minifier.repros.judge.calls import further_calls
+from tcdebug.minifier.repros.judge.calls import further_calls, widened
 from tcdebug.minifier.repros.repro import Repro, write
 
 PROPERTY = property_settings(150)
@@ -78,3 +78,15 @@ def test_the_script_runs_a_graph_with_casts_in_float64(script: dict[str, Any]) -
 @pytest.mark.parametrize("most", [0, 9, 99])
 def test_cheap_calls_are_repeated_as_often_as_a_repro_says(most: int) -> None:
     assert len(list(further_calls(most))) == most
+
+
+def test_elements_that_share_memory_still_do_in_float64() -> None:
+    values = [
+        torch.arange(3.0).as_strided((2, 2), (1, 1)), torch.zeros(2, 1).expand(2, 3),
+        torch.zeros(4)[::2], torch.zeros(()), torch.zeros(0, 2), torch.ones(2).to_sparse(),
+    ]  # fmt: skip
+    overlapping, *others = widened(values)
+    overlapping.add_(1)
+    assert overlapping.tolist() == [[1.0, 3.0], [3.0, 3.0]]
+    assert {wide.dtype for wide in (overlapping, *others)} == {torch.float64}
+    assert [wide.shape for wide in others] == [value.shape for value in values[1:]]
