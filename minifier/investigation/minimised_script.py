@@ -133,7 +133,7 @@ def reason_not_minimised(job: Job, report: Report, seconds: float, *, program: b
         return "its repro does not fail in a fresh process"
     if job.wanted.check:
         return "the command of --check decides what fails, and is not run for smaller versions"
-    return "" if seconds > 0 else "no time was left"
+    return "" if seconds > 0 else "too little time was left to check a smaller version"
 
 
 def with_minimised_script(
