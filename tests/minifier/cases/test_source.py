@@ -14,6 +14,7 @@ from captured import Recorded, captured, targets
 from torch import fx
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.utils.checkpoint import checkpoint
+from torch_versions import needs_torch
 
 from tcdebug.minifier.cases.case import Case, CaseInput, clone_values, flatten
 from tcdebug.minifier.cases.source import Source, for_eager, load, module_source, readable_names
@@ -319,6 +320,7 @@ def test_loops_are_captured_again() -> None:
     check(function, torch.ones(3))
 
 
+@needs_torch("2.13", "Dynamo refuses loops that write to what they read")
 def test_loops_that_write_to_what_they_read_are_captured_again() -> None:
     def function(x: torch.Tensor, asked: torch.Tensor) -> torch.Tensor:
         def unfinished(x: torch.Tensor) -> torch.Tensor:
@@ -333,6 +335,7 @@ def test_loops_that_write_to_what_they_read_are_captured_again() -> None:
     assert "mutated_arg_indices" not in source.text
 
 
+@needs_torch("2.13", "Dynamo captures a hook as an autograd.Function")
 @pytest.mark.parametrize("reads", [False, True])
 def test_a_graph_whose_tensors_have_hooks_is_captured_again(reads: bool) -> None:
     def function(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
