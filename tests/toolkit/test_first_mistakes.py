@@ -30,6 +30,7 @@ from tcdebug.supervision.eager_failures import (
     input_notes,
     script_problem,
 )
+from tcdebug.supervision.script_search import after_repeats
 
 Command = Callable[..., Any]
 
@@ -336,3 +337,14 @@ def test_without_time_a_finding_is_not_bisected_and_says_so(tmp_path: Path) -> N
 
     finding = Finding("wrong", "wrong", "tcdebug", "", Program((), (), ()), "2.13")
     assert "no time was left" in minified(finding, tmp_path, left=3.0).note
+
+
+def test_a_script_is_healthy_though_the_budget_ends_while_its_graphs_are_run_again() -> None:
+    healthy, late = Report("no_failure", notes=["first"]), Report("budget")
+    note = "the budget was used up before each graph had run 5 times"
+    assert after_repeats(healthy, late) == Report("no_failure", notes=["first", note])
+    unjudged = after_repeats(Report("unjudged"), late)
+    assert (unjudged.status, unjudged.notes) == ("unjudged", [note])
+    failing = Report("budget", ReportedFailure("wrong", "forward | wrong value"))
+    assert after_repeats(healthy, failing) is failing, "a graph fails at times"
+    assert after_repeats(healthy, None) is healthy

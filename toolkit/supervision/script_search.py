@@ -245,7 +245,7 @@ class ScriptSearch:
         status = "unjudged" if some_not_compared(self.run.folder) else "no_failure"
         notes += unused_caches() if status == "no_failure" else []
         healthy = Report(status, run_dir=str(self.run.folder), notes=notes)
-        return self._sometimes_failing() or healthy
+        return after_repeats(healthy, self._sometimes_failing())
 
     def _graphs_passed(self, recorded: int) -> Report:
         """Return the report of a script that only its graphs can make fail, and none did.
@@ -299,6 +299,20 @@ class ScriptSearch:
         events = find(str(self.run.folder)).events()
         purposes = {r["data"]["purpose"] for r in events if r["event"] == "worker.start"}
         return SCRIPT_ON_DEVICES in purposes
+
+
+def after_repeats(healthy: Report, repeated: Report | None) -> Report:
+    """Return the report of a script that passed and whose graphs all passed before, once each.
+
+    `repeated` is that of their further runs, if there is one. A budget that ends in these is no
+    reason to leave open whether the script fails.
+    """
+    if repeated is None:
+        return healthy
+    if repeated.status == "budget" and repeated.failure is None:
+        note = f"the budget was used up before each graph had run {PASSES_OF_A_GRAPH} times"
+        return msgspec.structs.replace(healthy, notes=[*healthy.notes, note])
+    return repeated
 
 
 def seconds_to_confirm(script: float, budget: float) -> float:
