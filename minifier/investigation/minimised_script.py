@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,10 +29,9 @@ TASK, RESULT = "minimising.json", "minimised.json"
 KINDS = (Kind.EXCEPTION, Kind.CRASH, Kind.HANG)
 """The kinds of failures whose scripts are minimised."""
 NOT_MINIMISED = "the script was not minimised"
-LAST_RUNS = 2
-"""A version runs as often, in two processes at a time, before it is reported."""
-SLOWER = 1.5
-"""A run may take so many times as long as the run of the script's repro."""
+LAST_RUNS = 1.5
+"""The runs of a version before it is reported take so many times as long, two at a time, as a run
+of the script's repro, which ran beside two other processes."""
 
 
 class MinimisingTask(msgspec.Struct, frozen=True):
@@ -236,13 +235,13 @@ class _Checking:
         The first one is always checked.
         """
         left = self.seconds_left()
-        if self.ran and left < LAST_RUNS * SLOWER * self.task.run_seconds:
+        if self.ran and left < LAST_RUNS * self.task.run_seconds:
             raise BudgetUsed
         self.write(version)
         self.log.emit(ReproWrite(str(self.path), ScriptText(version.text).size, "script"))
         direct = version.alone and not version.args and self.result.processes == 1
         short = self.short if direct else None
-        failing, problem = _problem(self.path, self.task, short, left / LAST_RUNS)
+        failing, problem = _problem(self.path, self.task, short, self.seconds_left)
         self.log.emit(failing.event(self.path))
         self.ran[version] = failing
         self.problems += [problem] if problem else []
@@ -250,7 +249,7 @@ class _Checking:
 
 
 def _problem(
-    path: Path, task: MinimisingTask, short: Path | None, seconds: float
+    path: Path, task: MinimisingTask, short: Path | None, seconds_left: Callable[[], float]
 ) -> tuple[Verified, str]:
     """Run a repro as it is, in eager, and with the culprit off. Return its run and what is wrong.
 
@@ -259,30 +258,34 @@ def _problem(
     passing = {"does not pass in eager": task.eager}
     if task.off and task.off != task.eager:
         passing["does not pass with the culprit off"] = task.off
+
+    def run(toggles: Sequence[str]) -> Verified:
+        return verify(path, toggles, seconds_left())
+
     with ThreadPoolExecutor(2) as pool:
-        failing = pool.submit(verify, path, (), seconds)
-        others = {
-            how: pool.submit(verify, path, toggles, seconds) for how, toggles in passing.items()
-        }
-        alone = pool.submit(_fails_alone, short, task, seconds) if short else None
+        failing = pool.submit(run, ())
+        others = {how: pool.submit(run, toggles) for how, toggles in passing.items()}
+        alone = pool.submit(_fails_alone, short, task, seconds_left) if short else None
         if failing.result().late:
             return failing.result(), "did not end in time"
         if not failing.result().reproduced:
             return failing.result(), "does not fail in the same way"
         if alone is not None and not alone.result():
             return failing.result(), "does not fail without the repro around it"
+        if any(ran.result().late for ran in others.values()):
+            return failing.result(), "did not end in time"
         wrong = [how for how, ran in others.items() if not ran.result().passed]
     return failing.result(), " and ".join(wrong)
 
 
-def _fails_alone(short: Path, task: MinimisingTask, seconds: float) -> bool:
+def _fails_alone(short: Path, task: MinimisingTask, seconds_left: Callable[[], float]) -> bool:
     """Return whether a script fails without a repro around it.
 
     A hang is a run that takes longer than one of the repro, in which the script counts as hanging.
     """
-    if task.kind == Kind.HANG and 0.0 < task.run_seconds < seconds:
+    if task.kind == Kind.HANG and 0.0 < task.run_seconds < seconds_left():
         return verify(short, (), task.run_seconds).late
-    return verify(short, (), seconds).status not in (PASSES, UNRESOLVED)
+    return verify(short, (), seconds_left()).status not in (PASSES, UNRESOLVED)
 
 
 def _documented(

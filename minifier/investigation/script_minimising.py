@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import torch
+
 from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.schema import Fallback
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.cases.layer_names import (
@@ -40,24 +44,21 @@ from tcdebug.minifier.reduction.script.validity.destruction import destructive_c
 from tcdebug.minifier.reduction.script.validity.submodules import with_needed_imports
 from tcdebug.minifier.search.algorithms import first_bad
 from tcdebug.minifier.search.reducing import Interesting, reduce_ahead
-from tcdebug.minifier.subjects.forked_script import DIFFERENCE, Execute, ForkedScripts
+from tcdebug.minifier.subjects.forked_script import Execute, ForkedScripts, as_clear
 from tcdebug.minifier.subjects.protected_files import FileProtected
-from tcdebug.minifier.targets.inductor.warm import set_up
+from tcdebug.minifier.targets.backends import INDUCTOR
+from tcdebug.minifier.targets.inductor.warm import set_up, warm_up_scripts
 
 REPEATS = 2
 """The number of further runs of the script as it is. All must fail."""
-RESERVED, MOST_RESERVED = 0.2, 0.5
-"""The least and the greatest part of the time that is kept for the last checks."""
-LAST_CHECKS = 3.0
-"""The last checks take so many times as long as a run of the script's repro."""
-FORKED_CHECKS = 1.0
-"""As many times as long they take in forks. Versions ran without the backend before, so the search
-itself takes no long runs."""
+AT_ONCE = 2
+"""As many versions run at the same time, if there are as many cores."""
+MOST_RESERVED = 0.2
+"""The greatest part of the time that is kept for the last checks in forks. They take at most as
+long as a run of the script's repro, which is a fresh process."""
 LEAST_QUICK_SECONDS, SLOWER_IN_EAGER = 5.0, 10.0
 """A version in eager may take so many seconds, and so many times as long as the script."""
 SMALLEST = "the smallest version"
-CLEARLY = 1e-4
-"""A relative difference below this may be rounding."""
 ABOVE = {
     DYNAMO: AUTOGRAD,
     GUARDS[DYNAMO]: AUTOGRAD,
@@ -93,6 +94,8 @@ class ScriptMinimising:
     """The versions that failed in the same way, the original first."""
     checks: list[VersionCheck] = field(default_factory=list)
     """What every version must do."""
+    later_checks: list[VersionCheck] = field(default_factory=list)
+    """What the smallest version after each reduction must do too."""
     last_checks: list[VersionCheck] = field(default_factory=list)
     """What only the last version must do too, because these runs take longer."""
 
@@ -104,7 +107,8 @@ class ScriptMinimising:
             runner, self.log, Answers(folder / "answers-versions.jsonl"),
             Limits(self.job.limits.seconds, None),
             Spending(Budget(self.task.seconds, self.job.reruns)), Criteria(),
-            OtherFailures(folder / "other" / "versions", self.log), self.job.jobs,
+            OtherFailures(folder / "other" / "versions", self.log),
+            max(self.job.jobs, min(AT_ONCE, os.cpu_count() or 1)),
         )  # fmt: skip
         reason, ended, lines = "", False, 0
         try:
@@ -205,15 +209,13 @@ class ScriptMinimising:
         runner.failure = oracle.failure = failure
         if not self._hangs:
             oracle.tighten(failure.seconds)
+            self._warm_up(oracle, runner, start, base, INDUCTOR)
             if not self._always_fails(oracle, start, base, failure):
                 raise NotMinimised("it does not always fail")
         self._must_pass(oracle, start, eager, "in eager")
         self._must_pass(oracle, start, off, how_off)
-        self.checks = [
-            VersionCheck(eager, False),
-            VersionCheck(base, True),
-            VersionCheck(off, False),
-        ]
+        self.checks = [VersionCheck(eager, False), VersionCheck(base, True)]
+        self.later_checks = [VersionCheck(off, False)]
 
     def _stops_above(
         self, oracle: Oracle[ScriptText], runner: ForkedScripts, start: ScriptText, off: Toggles
@@ -233,16 +235,38 @@ class ScriptMinimising:
         if oracle.ask(start, without, purpose).kind is not Kind.OK:
             return False
         runner.failure = oracle.failure = failure
+        oracle.tighten(failure.seconds)
+        self._warm_up(oracle, runner, start, above, STAND_INS[self._next_layer[0]])
         if not self._always_fails(oracle, start, above, failure):
             raise NotMinimised("it does not always fail")
-        oracle.tighten(failure.seconds)
         self._must_pass(oracle, start, self._in_eager, "in eager")
-        self.checks = [
-            VersionCheck(self._in_eager, False),
-            VersionCheck(above, True),
-            VersionCheck(without, False),
-        ]
+        self.checks = [VersionCheck(self._in_eager, False), VersionCheck(above, True)]
+        self.later_checks = [VersionCheck(without, False)]
         return True
+
+    def _warm_up(
+        self,
+        oracle: Oracle[ScriptText],
+        runner: ForkedScripts,
+        start: ScriptText,
+        toggles: Toggles,
+        backend: str,
+    ) -> None:
+        """Compile something in this process, so that its forks compile faster.
+
+        A fork tries first whether the script still fails in the same way then. With a GPU in the
+        machine, a compile by inductor would initialise CUDA, which no fork could use then.
+        """
+        if backend == INDUCTOR and torch.cuda.device_count():
+            return
+        runner.warm_up, runner.warm = (lambda: warm_up_scripts(backend)), True
+        outcome = oracle.ask(start, toggles, "the script after a first compile")
+        if oracle.failure is not None and oracle.failure.same_bug(outcome):
+            runner.warm_up()
+        else:
+            runner.warm = False
+            self.log.emit(Fallback("warm-up", "the script does not fail after a first compile"))
+        runner.warm_up = None
 
     def _eager_limit(self, oracle: Oracle[ScriptText], start: ScriptText) -> float:
         """Return the time limit of a version in eager. Many versions loop without an end."""
@@ -266,11 +290,8 @@ class ScriptMinimising:
 
     @property
     def _reserved(self) -> float:
-        """The seconds that are kept for the last checks, also for those in fresh processes."""
-        most, given = MOST_RESERVED * self.task.seconds, RESERVED * self.task.seconds
-        if self.last_checks:
-            return min(given, FORKED_CHECKS * self.task.run_seconds)
-        return min(most, max(given, LAST_CHECKS * self.task.run_seconds))
+        """The seconds that are kept for the last checks in forks."""
+        return min(MOST_RESERVED * self.task.seconds, self.task.run_seconds)
 
     @property
     def _next_layer(self) -> list[str]:
@@ -291,7 +312,7 @@ class ScriptMinimising:
         return self._base.without(off=self.task.eager)
 
     def _interesting(
-        self, oracle: Oracle[ScriptText]
+        self, oracle: Oracle[ScriptText], checks: Sequence[VersionCheck]
     ) -> Callable[[Callable[[Question[ScriptText]], Outcome]], Interesting[ScriptText]]:
         """Return the predicate of the reducer: whether a version passes the checks."""
 
@@ -301,7 +322,7 @@ class ScriptMinimising:
             def holds(version: ScriptText, purpose: str) -> bool:
                 if oracle.spending.seconds_left < self._reserved:
                     raise BudgetUsed
-                return self._holds(oracle, ask, version, purpose, self.checks)
+                return self._holds(oracle, ask, version, purpose, checks)
 
             return holds
 
@@ -319,7 +340,7 @@ class ScriptMinimising:
         assert failure is not None
         for check in checks:
             outcome = ask(Question(version, check.toggles, purpose))
-            fails = failure.same_bug(outcome) and _as_clear(failure, outcome)
+            fails = failure.same_bug(outcome) and as_clear(failure, outcome)
             if not (fails if check.fails else outcome.kind is Kind.OK):
                 return False
         return True
@@ -329,11 +350,12 @@ class ScriptMinimising:
 
         def fails(count: int) -> bool:
             version, purpose = self.versions[count], "the last checks"
-            return not self._holds(oracle, oracle.answer, version, purpose, self.last_checks)
+            return not self._holds(oracle, oracle.answer, version, purpose, checks)
 
+        checks = [*self.later_checks, *self.last_checks]
         most = len(self.versions) - 1
         oracle.reset_hang_limit()
-        if most < 1 or not self.last_checks or not fails(most):
+        if most < 1 or not fails(most):
             return most + 1
         return first_bad(0, most, fails)
 
@@ -342,9 +364,10 @@ class ScriptMinimising:
         seen, backend = self._observed(oracle, start), not self.last_checks
         reducer = ScriptReducer(start, seen, self.log, comparable=backend)
         self.versions = reducer.accepted
-        interesting, smallest = self._interesting(oracle), None
+        interesting, smallest = self._interesting(oracle, self.checks), None
+        strictly = self._interesting(oracle, [*self.checks, *self.later_checks])
         while True:
-            reduce_ahead(reducer, oracle.answer, oracle, interesting)
+            reduce_ahead(reducer, oracle.answer, oracle, interesting, strictly)
             if reducer.best == smallest:
                 return
             smallest = reducer.best
@@ -370,16 +393,3 @@ class ScriptMinimising:
 
 def _is_own_path(node: ast.AST) -> bool:
     return isinstance(node, ast.Name) and node.id == "__file__"
-
-
-def _as_clear(first: Outcome, other: Outcome) -> bool:
-    """Return whether values still differ about as much, and by more than rounding."""
-    before, after = _difference(first), _difference(other)
-    if before is None or after is None or before < CLEARLY:
-        return True
-    return not after < min(before, 1.0) * 1e-2 + CLEARLY * 0.5
-
-
-def _difference(outcome: Outcome) -> float | None:
-    found = DIFFERENCE.search(outcome.message)
-    return float(found[1]) if found else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import heapq
 import os
 import shutil
 import tempfile
@@ -13,6 +14,10 @@ from tcdebug.compiler.configuration.options import Options
 
 GRAPHS = ("fxgraph", "aotautograd", "dynamo", "locks", "tmp", "cache")
 """Prefixes of folders in inductor's cache that hold more than kernels."""
+
+LATEST = 128
+"""As many folders of kernels are linked, the latest ones: links of thousands of files take long."""
+LOCKS = shutil.ignore_patterns("*.lock")
 
 
 def known_kernels() -> Path:
@@ -35,17 +40,20 @@ def kernel_cache() -> Iterator[Path]:
 
 
 def link_kernels(known: Path, folder: Path, *, headers_only: bool = False) -> None:
-    """Link the kernels of one cache folder into another, without its compiled graphs.
+    """Link the latest kernels of one cache folder into another, without its compiled graphs.
 
     With `headers_only`, only precompiled headers are linked.
     """
-    for entry in known.iterdir() if known.is_dir() else ():
-        is_graph = entry.name.startswith(GRAPHS)
-        if not entry.is_dir() or is_graph or (headers_only and len(entry.name) == 2):
-            continue
-        with contextlib.suppress(OSError):  # a candidate may be writing it
-            target = Path(folder, entry.name)
-            shutil.copytree(entry, target, copy_function=_link, dirs_exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        entries = [e for e in os.scandir(known) if e.is_dir() and not e.name.startswith(GRAPHS)]
+        kernels = [] if headers_only else [e for e in entries if len(e.name) == 2]
+        latest = heapq.nlargest(LATEST, kernels, key=lambda entry: entry.stat().st_mtime)
+        for entry in (*(e for e in entries if len(e.name) != 2), *latest):
+            with contextlib.suppress(OSError):  # a candidate may be writing it
+                target = Path(folder, entry.name)
+                shutil.copytree(
+                    entry, target, copy_function=_link, dirs_exist_ok=True, ignore=LOCKS
+                )
 
 
 def _link(source: str, target: str) -> None:

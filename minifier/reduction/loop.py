@@ -119,6 +119,13 @@ class ReductionLoop(Generic[ReducibleType]):
         other.accepted = list(self.accepted)
         return other
 
+    def return_to(self, earlier: Self) -> None:
+        """Return to the state in which `earlier`, a rehearsal, was made."""
+        log, accepted = self._log, self.accepted
+        accepted[:] = earlier.accepted
+        self.__dict__.update(earlier.rehearsal().__dict__)
+        self._log, self.accepted = log, accepted
+
     def forget(self) -> None:
         """Drop everything derived from cases other than the best."""
         here = self.best.key

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Protocol, Self, TypeVar
 
 from tcdebug.minifier.search.rehearsal import Ahead, Answer, Question, search_ahead
 
 Reduced = TypeVar("Reduced")
+CONFIRMING = "the smallest version of this step"
+"""The purpose of a run that confirms a step."""
 Interesting = Callable[[Reduced, str], bool]
 """Whether a candidate still shows the failure; the text is the name of the reduction."""
 
@@ -28,12 +30,16 @@ class Reducing(Protocol[Reduced]):
         """Reduce until no reduction changes anything, and return the smallest candidate."""
         ...
 
-    def rehearsal(self) -> Reducing[Reduced]:
+    def rehearsal(self) -> Self:
         """Return a reducer in the same state that logs nothing and shares nothing mutable."""
         ...
 
     def forget(self) -> None:
         """Drop everything derived from candidates other than the best."""
+        ...
+
+    def return_to(self, earlier: Self) -> None:
+        """Return to the state of an earlier rehearsal."""
         ...
 
 
@@ -42,25 +48,36 @@ def reduce_ahead(
     ask: Callable[[Question], Answer],
     ahead: Ahead[Question, Answer],
     interesting: Callable[[Callable[[Question], Answer]], Interesting[Reduced]],
+    strictly: Callable[[Callable[[Question], Answer]], Interesting[Reduced]] | None = None,
 ) -> None:
     """Run a reducer to its end, and start on its likely next questions in advance.
 
     `interesting` makes the reducer's predicate from a function that answers questions. See
-    `rehearsal.search_ahead`.
+    `rehearsal.search_ahead`. If `strictly` is given, it must hold after each step too. A step after
+    which it does not is repeated with it in place of `interesting`.
     """
 
-    def step() -> bool:
-        reducer.forget()
-        here = reducer.rehearsal()
+    def step(
+        predicate: Callable[[Callable[[Question], Answer]], Interesting[Reduced]],
+        here: Reducing[Reduced],
+    ) -> bool:
         return search_ahead(
             ask,
             ahead,
-            lambda ask: reducer.step(interesting(ask)),
-            lambda ask: here.rehearsal().run(interesting(ask)),
+            lambda ask: reducer.step(predicate(ask)),
+            lambda ask: here.rehearsal().run(predicate(ask)),
         )
 
     try:
-        while step():
-            pass
+        going = True
+        while going:
+            reducer.forget()
+            here = reducer.rehearsal()
+            going = step(interesting, here)
+            if strictly is None or reducer.best is here.best:
+                continue
+            if not strictly(ask)(reducer.best, CONFIRMING):
+                reducer.return_to(here)
+                going = step(strictly, here)
     finally:
         ahead.ask_ahead(())

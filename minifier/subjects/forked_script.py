@@ -37,6 +37,9 @@ ATTRIBUTE = re.compile(r"The values for attribute '(\w+)' do not match")
 DIFFERENCE = re.compile(r"Greatest relative difference: (\S+)")
 TRACEBACK = "Traceback (most recent call last):"
 
+CLEARLY = 1e-4
+"""A relative difference below this may be rounding."""
+
 Execute = Callable[[Path, ScriptText, Toggles], int]
 """Runs a script from a path under toggles in this process. Returns its exit status."""
 
@@ -56,6 +59,11 @@ class ForkedScripts:
     least_hang_seconds: float = LEAST_HANG_SECONDS
     quick: tuple[Toggles, float] | None = None
     """Toggles under which a run is short, and its time limit in seconds."""
+    warm_up: Callable[[], None] | None = None
+    """What each fork does before it runs a script; None if nothing, or if this process has done
+    it."""
+    warm: bool = False
+    """Whether the scripts run after that."""
     _started: int = 0
     _places: dict[Child, Path] = field(default_factory=dict)
 
@@ -68,7 +76,7 @@ class ForkedScripts:
     @property
     def key(self) -> tuple[str, ...]:
         """Everything an answer depends on besides the question."""
-        return (platform.python_version(), version("torch"), str(self.processes))
+        return (platform.python_version(), version("torch"), str(self.processes), str(self.warm))
 
     def start(self, question: Question[ScriptText], limits: Limits) -> Child:
         """Run a script in a fork, in its own folder."""
@@ -83,6 +91,8 @@ class ForkedScripts:
         def work(parent: Parent) -> bytes:
             parent("script")
             _prepare(place / "caches")
+            if self.warm_up is not None:
+                self.warm_up()
             for _ in range(self.processes - 1):
                 _run_first(lambda: self.execute(script, question.candidate, question.toggles))
             os._exit(self.execute(script, question.candidate, question.toggles))
@@ -145,6 +155,19 @@ def without_values(outcome: Outcome, text: str, folder: str) -> Outcome:
     difference = DIFFERENCE.search(last)
     message = "\n".join([outcome.message, *([difference[0]] if difference else [])])
     return replace(outcome, signature=f"script | AssertionError | {kind}", message=message)
+
+
+def as_clear(first: Outcome, other: Outcome) -> bool:
+    """Return whether values still differ about as much, and by more than rounding."""
+    before, after = _difference(first), _difference(other)
+    if before is None or after is None or before < CLEARLY:
+        return True
+    return not after < min(before, 1.0) * 1e-2 + CLEARLY * 0.5
+
+
+def _difference(outcome: Outcome) -> float | None:
+    found = DIFFERENCE.search(outcome.message)
+    return float(found[1]) if found else None
 
 
 def _prepare(caches: Path) -> None:

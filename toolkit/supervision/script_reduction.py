@@ -15,7 +15,6 @@ from tcdebug.minifier.investigation.minimised_script import (
     MINIMISE,
     NOT_MINIMISED,
     RESULT,
-    SLOWER,
     TASK,
     MinimisedScript,
     minimising_task,
@@ -31,6 +30,8 @@ STARTERS = ("commands", "calls")
 """Folders of scripts that start a program and are small as they are."""
 TO_MINIMISE = 0.8
 """The largest fraction of the seconds left that minimising may take."""
+AT_LEAST = 0.5
+"""The fraction that it takes in any case."""
 
 
 def with_small_script(supervisor: Supervisor, report: Report) -> Report:
@@ -76,7 +77,7 @@ def longest_run_of_the_repro(supervisor: Supervisor) -> float:
 
 def time_to_minimise(left: float, run_seconds: float) -> float:
     """Return how many of the seconds left minimising may take, so that the result can be run."""
-    return min(TO_MINIMISE * left, left - LAST_RUNS * SLOWER * run_seconds)
+    return max(AT_LEAST * left, min(TO_MINIMISE * left, left - LAST_RUNS * run_seconds))
 
 
 def _as_it_is(supervisor: Supervisor, report: Report, reason: str) -> Report:

@@ -54,6 +54,8 @@ PASSES_OF_A_GRAPH = 5
 """With so many runs, a failure with a rate of 70 % is missed in one of 400 cases."""
 RUNS_TO_CONFIRM = 3
 """Runs of a script in which its layer is confirmed, two at a time."""
+TO_FIND_LINE = 0.2
+"""The part of the time left that the search for the statement may take."""
 START_OF_TORCH = 30.0
 """The seconds that fresh processes side by side may take to import torch on a busy machine."""
 
@@ -261,7 +263,7 @@ class ScriptSearch:
     def _with_line(self, report: Report, failed: ScriptFailure) -> Report:
         """Return the report of a script that Dynamo makes fail, with the statement that does."""
         self.run.progress.say("looking for the statement that Dynamo captures wrongly")
-        job, log, left = self.run.job, self.run.log, self.run.seconds_left
+        job, log, left = self.run.job, self.run.log, TO_FIND_LINE * self.run.seconds_left
         found = find_line(job, log, left, self.run.sessions, failed.runs.seconds)
         notes = [*map(described, found), *report.notes]
         return msgspec.structs.replace(report, notes=notes)

@@ -11,6 +11,12 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases.script_text import ScriptText
 from tcdebug.minifier.reduction import CandidateReduction
 from tcdebug.minifier.reduction.loop import ReductionLoop, Reductions
+from tcdebug.minifier.reduction.script.dropping.statements import (
+    DropStatements,
+    KeepNeeded,
+    UnwrapBlocks,
+)
+from tcdebug.minifier.reduction.script.dropping.unused import DropUnused
 from tcdebug.minifier.reduction.script.failures import RaisesToAssertions
 from tcdebug.minifier.reduction.script.functions import (
     DropDecorations,
@@ -32,11 +38,6 @@ from tcdebug.minifier.reduction.script.rewriting import (
     expressions,
     is_valid,
     undefined,
-)
-from tcdebug.minifier.reduction.script.statements import (
-    DropStatements,
-    KeepNeeded,
-    UnwrapBlocks,
 )
 from tcdebug.minifier.reduction.script.surroundings import DropProgramArguments, StandAlone
 from tcdebug.minifier.reduction.script.tables import DropEntries, LookUpEntries
@@ -105,21 +106,31 @@ def skeleton(script: ScriptText) -> object:
 
 def _coarse(literals: ObservedLiterals) -> tuple[CandidateReduction[ScriptText], ...]:
     """Return the reductions that remove most, in their order."""
+    unused = DropUnused()
     return (
+        unused,
+        UnwrapBlocks(loops=True),
+        unused,
         DropEntries(),
-        KeepNeeded(),
         literals,
+        LookUpEntries(),
+        unused,
         InlineFunctions(),
+        unused,
         InlineMethods(),
         InlineForwards(),
         InlineContexts(),
         HoistComponents(),
+        unused,
         RaisesToAssertions(),
+        KeepNeeded(),
         UnwrapBlocks(),
         LoopsToExpressions(),
         UnrollLoops(),
+        unused,
         DropParameters(),
         DropResults(),
+        unused,
         DropStatements(),
         HoistOperands(calls=True),
         MethodsToFunctions(),
@@ -129,6 +140,7 @@ def _coarse(literals: ObservedLiterals) -> tuple[CandidateReduction[ScriptText],
         FlattenObjects(),
         DissolveObjects(),
         UnwrapContainers(),
+        unused,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import torch
@@ -89,6 +90,36 @@ def warm_up_for_devices(log: EventLog) -> None:
         except Exception as problem:  # patches of the script may break any compile
             log.emit(Fallback("warm-up", f"a small sum could not be captured: {problem}"))
     torch._dynamo.reset()
+
+
+class _Small(torch.nn.Module):
+    """A module with a parameter and a part. Creating it draws no random numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(2, 2))
+        self.part = torch.nn.ReLU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Multiply by the parameter."""
+        return self.part(x * self.weight)
+
+
+def warm_up_scripts(backend: str) -> None:
+    """Compile a small module here, so that forks which run scripts need not set Dynamo up.
+
+    With inductor, a kernel is built too. No thread is started, since none would survive a fork.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.no_grad(), uncached(EventLog(None)):
+            torch.compile(_Small(), backend=backend)(torch.ones(2, 2))
+    finally:
+        torch.set_num_threads(threads)
+    torch._dynamo.reset()
+    gc.collect()
+    gc.freeze()  # forks need not copy what the collector would mark
 
 
 def _small_sum(x: torch.Tensor) -> torch.Tensor:

@@ -17,6 +17,7 @@ from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.cases.layer_names import DYNAMO
 from tcdebug.minifier.cases.outcome import Kind
 from tcdebug.minifier.cases.script_text import ScriptText
+from tcdebug.minifier.investigation import script_minimising
 from tcdebug.minifier.investigation.minimised_script import (
     RESULT,
     TASK,
@@ -29,7 +30,11 @@ from tcdebug.minifier.investigation.minimised_script import (
     with_minimised_script,
 )
 from tcdebug.minifier.investigation.report import Culprit, Report, ReportedFailure, ReportedFault
-from tcdebug.minifier.investigation.script_minimising import ScriptMinimising, VersionCheck
+from tcdebug.minifier.investigation.script_minimising import ScriptMinimising
+from tcdebug.minifier.oracles.answers import Answers
+from tcdebug.minifier.oracles.budget import Budget, Spending
+from tcdebug.minifier.oracles.oracle import Oracle
+from tcdebug.minifier.oracles.other_failures import OtherFailures
 from tcdebug.minifier.oracles.question import Question
 from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job
 from tcdebug.minifier.processes.process import Limits, finished
@@ -244,10 +249,15 @@ assert list(window.recent) == [1]
 """
 
 
+def events_of(folder: Path) -> list[dict[str, Any]]:
+    """The events of a run folder."""
+    lines = [line for f in folder.glob("events*.jsonl") for line in f.read_text().splitlines()]
+    return [json.loads(line) for line in lines]
+
+
 def runs_of(folder: Path) -> list[tuple[str, list[str]]]:
     """The purpose of each candidate, and what was off."""
-    lines = [line for f in folder.glob("events*.jsonl") for line in f.read_text().splitlines()]
-    events = [e for e in map(json.loads, lines) if e["event"] == "candidate"]
+    events = [e for e in events_of(folder) if e["event"] == "candidate"]
     return [(e["data"]["purpose"], e["data"]["toggles"]) for e in events]
 
 
@@ -425,16 +435,40 @@ def test_the_smallest_version_that_fails_in_a_fresh_process_is_kept(tmp_path: Pa
     assert after.notes == [f"{dropped} in the same way"]
 
 
-@pytest.mark.parametrize(
-    ("compiled_last", "run_seconds", "seconds"),
-    [(True, 8.0, 8.0), (True, 60.0, 20.0), (False, 8.0, 24.0), (False, 60.0, 50.0)],
-)
-def test_more_time_is_kept_if_every_version_is_compiled_as_the_script_is(
-    compiled_last: bool, run_seconds: float, seconds: float
+@pytest.mark.parametrize(("run_seconds", "seconds"), [(8.0, 8.0), (60.0, 20.0)])
+def test_a_run_of_the_repro_is_kept_for_the_last_checks_but_at_most_a_fifth(
+    run_seconds: float, seconds: float
 ) -> None:
     task = MinimisingTask("exception", [DYNAMO], DYNAMO, 100.0, run_seconds)
-    job = Job("minimise", "s.py", [], "")
-    minimising = ScriptMinimising(job, task, lambda *_: 0, EventLog(None))
-    if compiled_last:
-        minimising.last_checks = [VersionCheck(Toggles(), fails=True)]
+    minimising = ScriptMinimising(
+        Job("minimise", "s.py", [], ""), task, lambda *_: 0, EventLog(None)
+    )
     assert minimising._reserved == seconds
+
+
+@pytest.mark.parametrize("fails_warm", [True, False])
+def test_this_process_warms_up_only_if_the_script_still_fails_after_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_warm: bool
+) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(script_minimising, "warm_up_scripts", done.append)
+
+    def execute(path: Path, version: ScriptText, toggles: Toggles) -> int:
+        return 3 if fails_warm or not done else 0
+
+    job, log = Job("minimise", str(tmp_path / "script.py"), [], str(tmp_path)), EventLog(tmp_path)
+    minimising = ScriptMinimising(job, MinimisingTask("exception", [], "", 100.0), execute, log)
+    runner = ForkedScripts(job, tmp_path / "versions", execute)
+    start, toggles = ScriptText("import torch"), Toggles()
+    oracle = Oracle(
+        runner, log, Answers(tmp_path / "answers.jsonl"), Limits(60.0, None),
+        Spending(Budget(100.0)), Criteria(), OtherFailures(tmp_path / "other", log),
+    )  # fmt: skip
+    oracle.failure = oracle.ask(start, toggles, "the script in a fork")
+    assert oracle.failure.kind is Kind.EXCEPTION
+    minimising._warm_up(oracle, runner, start, toggles, "eager")
+    assert done == ["eager"] * fails_warm
+    assert (runner.warm, runner.warm_up) == (fails_warm, None)
+    assert oracle.ask(start, toggles, "the script in a fork").kind is Kind.EXCEPTION
+    fallbacks = [e for e in events_of(tmp_path) if e["event"] == "fallback"]
+    assert len(fallbacks) == (not fails_warm)

@@ -10,6 +10,7 @@ import pytest
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases.script_text import ScriptText
+from tcdebug.minifier.reduction.script.dropping.statements import KeepNeeded, UnwrapBlocks
 from tcdebug.minifier.reduction.script.functions import (
     DropParameters,
     MethodsToFunctions,
@@ -18,7 +19,6 @@ from tcdebug.minifier.reduction.script.inlining import InlineFunctions, InlineMe
 from tcdebug.minifier.reduction.script.objects.held_values import ObjectsToValues
 from tcdebug.minifier.reduction.script.observing import instrumented
 from tcdebug.minifier.reduction.script.script_reducer import ScriptReducer
-from tcdebug.minifier.reduction.script.statements import KeepNeeded, UnwrapBlocks
 from tcdebug.minifier.reduction.script.tables import DropEntries, LookUpEntries
 from tcdebug.minifier.reduction.script.validity.endless import endless_loops
 from tcdebug.minifier.reduction.script.values import DropArguments, InlineNames, ObservedLiterals

@@ -47,7 +47,7 @@ class Slices:
             statement = left.pop()
             if statement not in kept:
                 kept.add(statement)
-                left.extend(self._needs(statement))
+                left.extend(self.needs(statement))
         return kept
 
     def _enter(self, node: ast.AST, parent: ast.stmt | None, scopes: tuple[Scope, ...]) -> None:
@@ -81,7 +81,27 @@ class Slices:
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
                 self._attributes[node.attr].append(statement)
 
-    def _needs(self, statement: ast.stmt) -> Iterator[ast.stmt]:
+    def runs_in(self, statement: ast.stmt) -> ast.stmt | None:
+        """Return the innermost function or class around a statement; None if the module runs it.
+
+        A class body runs where the class is defined, but only if the class is needed.
+        """
+        scope = self._scopes[statement][0]
+        return scope if isinstance(scope, DEFINITIONS) else None
+
+    def loop_around(self, statement: ast.stmt) -> ast.stmt:
+        """Return the innermost loop around a statement, or the statement itself."""
+        around = self._parents[statement]
+        while around is not None and not isinstance(around, ast.For | ast.AsyncFor | ast.While):
+            around = self._parents[around]
+        return around or statement
+
+    def binders(self, name: str, statement: ast.stmt) -> list[ast.stmt]:
+        """Return the statements that bind a name which a statement reads."""
+        return self._binders(name, self._scopes[statement])
+
+    def needs(self, statement: ast.stmt) -> Iterator[ast.stmt]:
+        """Yield the statements that a statement needs directly."""
         parent = self._parents[statement]
         if parent is not None:
             yield parent

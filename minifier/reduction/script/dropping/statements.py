@@ -6,13 +6,13 @@ import ast
 from collections.abc import Sequence
 
 from tcdebug.minifier.cases.script_text import ScriptText
+from tcdebug.minifier.reduction.script.dropping.slicing import Slices
 from tcdebug.minifier.reduction.script.rewriting import (
     Rewrite,
     SyntaxReduction,
     rewritten,
     statements,
 )
-from tcdebug.minifier.reduction.script.slicing import Slices
 
 
 class KeepNeeded:
@@ -50,9 +50,14 @@ class DropStatements(SyntaxReduction):
 
 
 class UnwrapBlocks(SyntaxReduction):
-    """Replaces a compound statement by a block of it, and a loop by its first iteration."""
+    """Replaces a compound statement by a block of it, and a loop by its first iteration.
 
-    name = "unwrap_blocks"
+    With `loops`, only loops are replaced: what is left runs faster.
+    """
+
+    def __init__(self, *, loops: bool = False) -> None:
+        self._loops = loops
+        self.name = f"unwrap_{'loops' if loops else 'blocks'}"
 
     def rewrites(self, tree: ast.Module) -> list[Rewrite]:
         """Return the blocks of each compound statement as edits."""
@@ -66,7 +71,7 @@ class UnwrapBlocks(SyntaxReduction):
                 first.targets, iterator.args = [node.target], [node.iter]
                 found.append(Rewrite.of(node, first, *node.body))
                 found.append(Rewrite.of(node, *node.body))
-            elif isinstance(node, ast.If | ast.While | ast.With | ast.Try):
+            elif not self._loops and isinstance(node, ast.If | ast.While | ast.With | ast.Try):
                 found.append(Rewrite.of(node, *node.body))
                 if isinstance(node, ast.If) and node.orelse:
                     found.append(Rewrite.of(node, *node.orelse))

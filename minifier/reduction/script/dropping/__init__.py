@@ -1,0 +1,1 @@
+"""Removes statements: those that nothing needs, and any others without which a script fails."""
