@@ -29,9 +29,9 @@ TASK, RESULT = "minimising.json", "minimised.json"
 KINDS = (Kind.EXCEPTION, Kind.CRASH, Kind.HANG)
 """The kinds of failures whose scripts are minimised."""
 NOT_MINIMISED = "the script was not minimised"
-LAST_RUNS = 1.5
+LAST_RUNS = 1.0
 """The runs of a version before it is reported take so many times as long, two at a time, as a run
-of the script's repro, which ran beside two other processes."""
+of the script's repro, which was larger, and ran beside two other processes."""
 
 
 class MinimisingTask(msgspec.Struct, frozen=True):

@@ -53,9 +53,9 @@ REPEATS = 2
 """The number of further runs of the script as it is. All must fail."""
 AT_ONCE = 2
 """As many versions run at the same time, if there are as many cores."""
-MOST_RESERVED = 0.2
-"""The greatest part of the time that is kept for the last checks in forks. They take at most as
-long as a run of the script's repro, which is a fresh process."""
+LAST_CHECKS, MOST_RESERVED = 0.33, 0.2
+"""The last checks in forks take so many times as long as a run of the script's repro, which is a
+fresh process; and the greatest part of the time that is kept for them."""
 LEAST_QUICK_SECONDS, SLOWER_IN_EAGER = 5.0, 10.0
 """A version in eager may take so many seconds, and so many times as long as the script."""
 SMALLEST = "the smallest version"
@@ -291,7 +291,7 @@ class ScriptMinimising:
     @property
     def _reserved(self) -> float:
         """The seconds that are kept for the last checks in forks."""
-        return min(MOST_RESERVED * self.task.seconds, self.task.run_seconds)
+        return min(MOST_RESERVED * self.task.seconds, LAST_CHECKS * self.task.run_seconds)
 
     @property
     def _next_layer(self) -> list[str]:

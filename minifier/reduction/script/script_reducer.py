@@ -104,18 +104,19 @@ def skeleton(script: ScriptText) -> object:
     return kinds, names
 
 
-def _coarse(literals: ObservedLiterals) -> tuple[CandidateReduction[ScriptText], ...]:
+def _coarse(seen: Mapping[str, str]) -> tuple[CandidateReduction[ScriptText], ...]:
     """Return the reductions that remove most, in their order."""
-    unused = DropUnused()
+    unused, look_up = DropUnused(), LookUpEntries()
     return (
         unused,
         UnwrapBlocks(loops=True),
         unused,
         DropEntries(),
-        literals,
-        LookUpEntries(),
+        ObservedLiterals(seen),
+        look_up,
         unused,
         InlineFunctions(),
+        look_up,
         unused,
         InlineMethods(),
         InlineForwards(),
@@ -127,11 +128,14 @@ def _coarse(literals: ObservedLiterals) -> tuple[CandidateReduction[ScriptText],
         UnwrapBlocks(),
         LoopsToExpressions(),
         UnrollLoops(),
+        look_up,
         unused,
         DropParameters(),
         DropResults(),
         unused,
         DropStatements(),
+        ObservedLiterals(seen, asserted=True),
+        unused,
         HoistOperands(calls=True),
         MethodsToFunctions(),
         MergeBases(),
@@ -185,7 +189,6 @@ class ScriptReducer(ReductionLoop[ScriptText]):
         *,
         comparable: bool = False,
     ) -> None:
-        self._literals = ObservedLiterals(seen)
         allowed, endless = undefined(script.text), endless_loops(script.text)
 
         def valid(candidate: ScriptText) -> bool:
@@ -200,7 +203,7 @@ class ScriptReducer(ReductionLoop[ScriptText]):
             return stays_seeded(candidate.text, script.text)
 
         reductions = Reductions(
-            coarse=_coarse(self._literals),
+            coarse=_coarse(seen),
             fine=FINE,
             measure=measure,
             skeleton=skeleton,
@@ -216,7 +219,6 @@ class ScriptReducer(ReductionLoop[ScriptText]):
         An expression that had several values in the original may have only one in a small version,
         such as the variable of a loop that has become its first iteration.
         """
-        before, self._literals = self._literals, ObservedLiterals(seen)
-        coarse = (self._literals if r is before else r for r in self._reductions.coarse)
-        self._reductions = replace(self._reductions, coarse=tuple(coarse))
-        self._left = [self._literals]
+        coarse = _coarse(seen)
+        self._reductions = replace(self._reductions, coarse=coarse)
+        self._left = [r for r in coarse if isinstance(r, ObservedLiterals)]

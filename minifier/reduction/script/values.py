@@ -28,26 +28,30 @@ class ObservedLiterals(SyntaxReduction):
     """Replaces an expression by the literal value, function or class that it was in a run.
 
     `seen` maps the text of an expression to the text of its only value. A function that is named
-    instead of looked up loses the script's own decorators, which may only enter it in a table.
+    instead of looked up loses the script's own decorators, which may only enter it in a table. With
+    `asserted`, one side of a comparison that is asserted is replaced: what a run in eager gave.
     """
 
-    name = "observed_literals"
-
-    def __init__(self, seen: Mapping[str, str]) -> None:
+    def __init__(self, seen: Mapping[str, str], *, asserted: bool = False) -> None:
         self._seen = seen
+        self._asserted = asserted
+        self.name = f"{'asserted' if asserted else 'observed'}_literals"
 
     def rewrites(self, tree: ast.Module) -> list[Rewrite]:
         """Return one edit for each expression with a known value, outer ones first.
 
-        Comparisons and assertions are left out, because they say what the failure is.
+        Comparisons are left out, because they say what the failure is. What is asserted has edits
+        of its own, since later changes must keep a value that is written there.
         """
-        asserted = {
-            id(n) for s in statements(tree) if isinstance(s, ast.Assert) for n in ast.walk(s)
-        }
+        assertions = [s for s in statements(tree) if isinstance(s, ast.Assert)]
+        asserted = {id(n) for s in assertions for n in ast.walk(s)}
+        compared = {id(n) for s in assertions for n in _compared(s.test)}
         own = own_decorators(tree)
         found = []
         for node in expressions(tree):
-            if id(node) in asserted or isinstance(node, ast.Constant | ast.Compare | ast.BoolOp):
+            if isinstance(node, ast.Constant | ast.Compare | ast.BoolOp):
+                continue
+            if id(node) not in compared if self._asserted else id(node) in asserted:
                 continue
             text = self._seen.get(ast.unparse(node))
             procedure = isinstance(node, ast.Call) and text == "None"
@@ -57,6 +61,11 @@ class ObservedLiterals(SyntaxReduction):
                 dropped = [(d, ()) for name in names & own.keys() for d in own[name]]
                 found.append(Rewrite(((node, (value,)), *dropped)))
         return found
+
+
+def _compared(test: ast.expr) -> list[ast.expr]:
+    """Return the two sides of a comparison."""
+    return [test.left, *test.comparators] if isinstance(test, ast.Compare) else []
 
 
 def own_decorators(tree: ast.Module) -> dict[str, list[ast.expr]]:
