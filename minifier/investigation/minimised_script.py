@@ -29,6 +29,14 @@ TASK, RESULT = "minimising.json", "minimised.json"
 KINDS = (Kind.EXCEPTION, Kind.CRASH, Kind.HANG)
 """The kinds of failures whose scripts are minimised."""
 NOT_MINIMISED = "the script was not minimised"
+OFF, IN_EAGER, ALONE = "with the culprit off", "in eager", "alone"
+"""How the last checks run a version, apart from its failing run."""
+UNTRIED = {
+    OFF: "no time was left to run the small script with the culprit off in a fresh process",
+    IN_EAGER: "no time was left to run the small script in eager in a fresh process",
+    ALONE: "no time was left to run the small script without its repro",
+}
+"""Notes on checks that did not end in time."""
 LAST_RUNS = 1.0
 """The runs of a version before it is reported take so many times as long, two at a time, as a run
 of the script's repro, which was larger, and ran beside two other processes."""
@@ -161,7 +169,8 @@ def with_minimised_script(
         note = f"{NOT_MINIMISED}: in a fresh process, its small version {problem}"
         return msgspec.structs.replace(report, notes=[*report.notes, note])
     checking.write(kept)
-    checking.path.with_suffix(".log").write_text(checking.ran[kept].output)
+    checking.path.with_suffix(".log").write_text(checking.ran[kept].failing.output)
+    report = msgspec.structs.replace(report, notes=[*report.notes, *checking.ran[kept].untried])
     if problem:
         note = f"a version with {result.lines_after} lines is not kept: in a fresh process, it"
         report = msgspec.structs.replace(report, notes=[*report.notes, f"{note} {problem}"])
@@ -184,8 +193,8 @@ class _Checking:
     seconds_left: Callable[[], float]
     problems: list[str] = field(default_factory=list)
     """What is wrong with the versions that were checked and do not pass."""
-    ran: dict[SmallVersion, Verified] = field(default_factory=dict)
-    """The failing run of each version that was checked."""
+    ran: dict[SmallVersion, _Checked] = field(default_factory=dict)
+    """What the checks of each version showed."""
 
     @property
     def path(self) -> Path:
@@ -241,51 +250,66 @@ class _Checking:
         self.log.emit(ReproWrite(str(self.path), ScriptText(version.text).size, "script"))
         direct = version.alone and not version.args and self.result.processes == 1
         short = self.short if direct else None
-        failing, problem = _problem(self.path, self.task, short, self.seconds_left)
-        self.log.emit(failing.event(self.path))
-        self.ran[version] = failing
-        self.problems += [problem] if problem else []
-        return problem
+        checked = _checked(self.path, self.task, short, self.seconds_left)
+        self.log.emit(checked.failing.event(self.path))
+        self.ran[version] = checked
+        self.problems += [checked.problem] if checked.problem else []
+        return checked.problem
 
 
-def _problem(
+@dataclass(frozen=True)
+class _Checked:
+    """How a version failed in a fresh process, what is wrong with it, and what was not tried."""
+
+    failing: Verified
+    problem: str = ""
+    untried: tuple[str, ...] = ()
+    """The checks for which no time was left, apart from the commands that a report shows."""
+
+
+def _checked(
     path: Path, task: MinimisingTask, short: Path | None, seconds_left: Callable[[], float]
-) -> tuple[Verified, str]:
-    """Run a repro as it is, in eager, and with the culprit off. Return its run and what is wrong.
+) -> _Checked:
+    """Run a repro as it is, with the culprit off, and in eager.
 
     `short` is the minimised script if it must also fail without the repro.
     """
-    passing = {"does not pass in eager": task.eager}
-    if task.off and task.off != task.eager:
-        passing["does not pass with the culprit off"] = task.off
+    passing = {OFF: task.off} if task.off and task.off != task.eager else {}
+    passing[IN_EAGER] = task.eager
 
     def run(toggles: Sequence[str]) -> Verified:
         return verify(path, toggles, seconds_left())
 
     with ThreadPoolExecutor(2) as pool:
-        failing = pool.submit(run, ())
+        first = pool.submit(run, ())
         others = {how: pool.submit(run, toggles) for how, toggles in passing.items()}
-        alone = pool.submit(_fails_alone, short, task, seconds_left) if short else None
-        if failing.result().late:
-            return failing.result(), "did not end in time"
-        if not failing.result().reproduced:
-            return failing.result(), "does not fail in the same way"
-        if alone is not None and not alone.result():
-            return failing.result(), "does not fail without the repro around it"
-        if any(ran.result().late for ran in others.values()):
-            return failing.result(), "did not end in time"
-        wrong = [how for how, ran in others.items() if not ran.result().passed]
-    return failing.result(), " and ".join(wrong)
+        fails_alone = pool.submit(_fails_alone, short, task, seconds_left) if short else None
+        failing, alone = first.result(), fails_alone.result() if fails_alone else True
+        ran = {how: other.result() for how, other in others.items()}
+    shown = OFF if OFF in ran else IN_EAGER
+    if failing.late or (task.off and ran[shown].late):
+        return _Checked(failing, "did not end in time")
+    if not failing.reproduced:
+        return _Checked(failing, "does not fail in the same way")
+    if alone is False:
+        return _Checked(failing, "does not fail without the repro around it")
+    late = [how for how, other in ran.items() if other.late]
+    wrong = [how for how, other in ran.items() if not (other.passed or other.late)]
+    untried = tuple(UNTRIED[how] for how in (*late, *([ALONE] if alone is None else [])))
+    return _Checked(failing, " and ".join(f"does not pass {how}" for how in wrong), untried)
 
 
-def _fails_alone(short: Path, task: MinimisingTask, seconds_left: Callable[[], float]) -> bool:
-    """Return whether a script fails without a repro around it.
+def _fails_alone(
+    short: Path, task: MinimisingTask, seconds_left: Callable[[], float]
+) -> bool | None:
+    """Return whether a script fails without a repro around it; None if it did not end in time.
 
     A hang is a run that takes longer than one of the repro, in which the script counts as hanging.
     """
     if task.kind == Kind.HANG and 0.0 < task.run_seconds < seconds_left():
         return verify(short, (), task.run_seconds).late
-    return verify(short, (), seconds_left()).status not in (PASSES, UNRESOLVED)
+    ran = verify(short, (), seconds_left())
+    return None if ran.late else ran.status not in (PASSES, UNRESOLVED)
 
 
 def _documented(

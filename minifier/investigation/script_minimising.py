@@ -50,7 +50,8 @@ from tcdebug.minifier.targets.backends import INDUCTOR
 from tcdebug.minifier.targets.inductor.warm import set_up, warm_up_scripts
 
 REPEATS = 2
-"""The number of further runs of the script as it is. All must fail."""
+"""The number of further runs of the script as it is, with the one after a first compile. All must
+fail."""
 AT_ONCE = 2
 """As many versions run at the same time, if there are as many cores."""
 LAST_CHECKS, MOST_RESERVED = 0.33, 0.2
@@ -210,7 +211,7 @@ class ScriptMinimising:
         if not self._hangs:
             oracle.tighten(failure.seconds)
             self._warm_up(oracle, runner, start, base, INDUCTOR)
-            if not self._always_fails(oracle, start, base, failure):
+            if not self._always_fails(oracle, runner, start, base):
                 raise NotMinimised("it does not always fail")
         self._must_pass(oracle, start, eager, "in eager")
         self._must_pass(oracle, start, off, how_off)
@@ -237,7 +238,7 @@ class ScriptMinimising:
         runner.failure = oracle.failure = failure
         oracle.tighten(failure.seconds)
         self._warm_up(oracle, runner, start, above, STAND_INS[self._next_layer[0]])
-        if not self._always_fails(oracle, start, above, failure):
+        if not self._always_fails(oracle, runner, start, above):
             raise NotMinimised("it does not always fail")
         self._must_pass(oracle, start, self._in_eager, "in eager")
         self.checks = [VersionCheck(self._in_eager, False), VersionCheck(above, True)]
@@ -274,9 +275,10 @@ class ScriptMinimising:
         return max(LEAST_QUICK_SECONDS, SLOWER_IN_EAGER * seconds)
 
     def _always_fails(
-        self, oracle: Oracle[ScriptText], start: ScriptText, toggles: Toggles, failure: Outcome
+        self, oracle: Oracle[ScriptText], runner: ForkedScripts, start: ScriptText, toggles: Toggles
     ) -> bool:
-        rate = oracle.rate(start, toggles, failure, REPEATS)
+        assert oracle.failure is not None
+        rate = oracle.rate(start, toggles, oracle.failure, REPEATS - runner.warm)
         return rate.failed == rate.runs
 
     def _must_pass(

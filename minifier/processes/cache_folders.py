@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import heapq
 import os
 import shutil
 import tempfile
@@ -17,6 +16,8 @@ GRAPHS = ("fxgraph", "aotautograd", "dynamo", "locks", "tmp", "cache")
 
 LATEST = 128
 """As many folders of kernels are linked, the latest ones: links of thousands of files take long."""
+SMALL = 600
+"""The sources with which torch tries vector instructions have fewer bytes, and are never late."""
 LOCKS = shutil.ignore_patterns("*.lock")
 
 
@@ -46,14 +47,26 @@ def link_kernels(known: Path, folder: Path, *, headers_only: bool = False) -> No
     """
     with contextlib.suppress(FileNotFoundError):
         entries = [e for e in os.scandir(known) if e.is_dir() and not e.name.startswith(GRAPHS)]
-        kernels = [] if headers_only else [e for e in entries if len(e.name) == 2]
-        latest = heapq.nlargest(LATEST, kernels, key=lambda entry: entry.stat().st_mtime)
-        for entry in (*(e for e in entries if len(e.name) != 2), *latest):
+        kernels = [e for e in entries if len(e.name) == 2 and not headers_only]
+        kernels.sort(key=lambda entry: entry.stat().st_mtime, reverse=True)
+        for entry in (*(e for e in entries if len(e.name) != 2), *kernels[:LATEST]):
             with contextlib.suppress(OSError):  # a candidate may be writing it
                 target = Path(folder, entry.name)
                 shutil.copytree(
                     entry, target, copy_function=_link, dirs_exist_ok=True, ignore=LOCKS
                 )
+        for entry in kernels[LATEST:]:
+            _link_small(entry, Path(folder, entry.name))
+
+
+def _link_small(bucket: os.DirEntry[str], target: Path) -> None:
+    """Link what is built of small sources in a folder: torch tries vector instructions with it."""
+    with contextlib.suppress(OSError):
+        for source in [e for e in os.scandir(bucket) if e.name.endswith(".cpp")]:
+            if source.stat().st_size < SMALL:
+                target.mkdir(exist_ok=True)
+                for path in Path(bucket).glob(f"{source.name.removesuffix('.cpp')}.*"):
+                    _link(str(path), str(target / path.name))
 
 
 def _link(source: str, target: str) -> None:

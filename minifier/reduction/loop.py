@@ -70,9 +70,10 @@ class ReductionLoop(Generic[ReducibleType]):
         self._left: list[CandidateReduction[ReducibleType]] = []
         self._tried: object = None
         self._before = ""
-        self._failed: set[tuple[str, str]] = set()
-        """The edits that failed, by reduction and description."""
+        self._failed: dict[tuple[str, str], str] = {}
+        """The edits that failed, by reduction and description, and the candidate without them."""
         self._skipped = False
+        self._marked: Self | None = None
         self._left_out: dict[str, str] = {}
         """The first exception of each reduction that raised, by its name; of rehearsals too."""
         self._told: set[str] = set()
@@ -114,17 +115,24 @@ class ReductionLoop(Generic[ReducibleType]):
         other._log = EventLog(None)
         other._answers = dict(self._answers)
         other._left = list(self._left)
-        other._failed = set(self._failed)
+        other._failed = dict(self._failed)
+        other._marked = None
         other._told = set(self._told)
         other.accepted = list(self.accepted)
         return other
 
-    def return_to(self, earlier: Self) -> None:
-        """Return to the state in which `earlier`, a rehearsal, was made."""
-        log, accepted = self._log, self.accepted
-        accepted[:] = earlier.accepted
-        self.__dict__.update(earlier.rehearsal().__dict__)
-        self._log, self.accepted = log, accepted
+    def mark(self) -> None:
+        """Remember this state."""
+        self._marked = self.rehearsal()
+
+    def undo(self) -> None:
+        """Return to the state that was remembered, and leave out what was accepted since."""
+        marked = self._marked
+        if marked is not None:
+            log, accepted = self._log, self.accepted
+            accepted[:] = marked.accepted
+            self.__dict__.update(marked.rehearsal().__dict__)
+            self._log, self.accepted = log, accepted
 
     def forget(self) -> None:
         """Drop everything derived from cases other than the best."""
@@ -178,19 +186,23 @@ class ReductionLoop(Generic[ReducibleType]):
 
         needed = set(minimal_subset(edits[::-1], survives))
         described = self._descriptions(reduction, case)
-        self._failed |= {(reduction.name, text) for edit, text in described if edit in needed}
+        here = self.best.key
+        self._failed |= {(reduction.name, text): here for edit, text in described if edit in needed}
 
     def _untried(
         self, reduction: CandidateReduction[ReducibleType], case: ReducibleType
     ) -> list[str]:
-        """Return the edits that have not failed in an earlier round."""
+        """Return the edits that have not failed before.
+
+        Those that failed for another candidate are tried again at the end.
+        """
         edits = self._edits_of(reduction, case)
         failed = {
-            edit
+            edit: self._failed[reduction.name, description]
             for edit, description in self._descriptions(reduction, case)
             if (reduction.name, description) in self._failed
         }
-        self._skipped |= bool(failed)
+        self._skipped |= any(of != case.key for of in failed.values())
         return [e for e in edits if e not in failed]
 
     def _descriptions(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, Self, TypeVar
+from typing import Protocol, TypeVar
 
 from tcdebug.minifier.search.rehearsal import Ahead, Answer, Question, search_ahead
 
@@ -30,7 +30,7 @@ class Reducing(Protocol[Reduced]):
         """Reduce until no reduction changes anything, and return the smallest candidate."""
         ...
 
-    def rehearsal(self) -> Self:
+    def rehearsal(self) -> Reducing[Reduced]:
         """Return a reducer in the same state that logs nothing and shares nothing mutable."""
         ...
 
@@ -38,8 +38,12 @@ class Reducing(Protocol[Reduced]):
         """Drop everything derived from candidates other than the best."""
         ...
 
-    def return_to(self, earlier: Self) -> None:
-        """Return to the state of an earlier rehearsal."""
+    def mark(self) -> None:
+        """Remember this state."""
+        ...
+
+    def undo(self) -> None:
+        """Return to the state that was remembered."""
         ...
 
 
@@ -72,12 +76,13 @@ def reduce_ahead(
         going = True
         while going:
             reducer.forget()
+            reducer.mark()
             here = reducer.rehearsal()
             going = step(interesting, here)
             if strictly is None or reducer.best is here.best:
                 continue
             if not strictly(ask)(reducer.best, CONFIRMING):
-                reducer.return_to(here)
+                reducer.undo()
                 going = step(strictly, here)
     finally:
         ahead.ask_ahead(())

@@ -169,7 +169,9 @@ FINE: tuple[CandidateReduction[ScriptText], ...] = (
 
 
 def _described(reduction: CandidateReduction[ScriptText], script: ScriptText) -> Sequence[str]:
-    return reduction.descriptions(script) if isinstance(reduction, SyntaxReduction) else ()
+    if isinstance(reduction, SyntaxReduction | KeepNeeded):
+        return reduction.descriptions(script)
+    return ()
 
 
 class ScriptReducer(ReductionLoop[ScriptText]):

@@ -29,6 +29,11 @@ class KeepNeeded:
         """Return the numbers of all statements, in the order of the text."""
         return [str(n) for n in range(len(Slices(ast.parse(script.text)).order))]
 
+    def descriptions(self, script: ScriptText) -> list[str]:
+        """Return the texts of the statements that the edits remove."""
+        order = Slices(ast.parse(script.text)).order
+        return [ast.unparse(order[int(number)]) for number in self.edits(script)]
+
     def apply(self, script: ScriptText, edits: Sequence[str]) -> ScriptText | None:
         """Return the script without these statements, as far as others do not need them."""
         tree = ast.parse(script.text)
