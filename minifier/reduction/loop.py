@@ -73,7 +73,7 @@ class ReductionLoop(Generic[ReducibleType]):
         self._failed: dict[tuple[str, str], str] = {}
         """The edits that failed, by reduction and description, and the candidate without them."""
         self._skipped = False
-        self._marked: Self | None = None
+        self._marked: ReductionLoop[ReducibleType] | None = None
         self._left_out: dict[str, str] = {}
         """The first exception of each reduction that raised, by its name; of rehearsals too."""
         self._told: set[str] = set()

@@ -41,7 +41,7 @@ def test_a_note_and_an_event_say_why_a_program_that_fails_as_a_whole_is_not_mini
 
 
 @pytest.mark.parametrize(
-    ("repro_took", "left", "minimises_for"), [(2.0, 100, 80), (20.0, 100, 70), (60.0, 100, 50)]
+    ("repro_took", "left", "minimises_for"), [(2.0, 100, 80), (30.0, 100, 70), (60.0, 100, 50)]
 )
 def test_minimising_leaves_the_time_that_the_small_script_needs_to_be_run(
     tmp_path: Path,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ import pytest
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.criteria import Criteria
-from tcdebug.minifier.cases.layer_names import DYNAMO
+from tcdebug.minifier.cases.layer_names import DYNAMO, GUARDS
 from tcdebug.minifier.cases.outcome import Kind
 from tcdebug.minifier.cases.script_text import ScriptText
+from tcdebug.minifier.investigation import minimised_script as script_minimised
 from tcdebug.minifier.investigation import script_minimising
 from tcdebug.minifier.investigation.minimised_script import (
     RESULT,
@@ -38,6 +40,7 @@ from tcdebug.minifier.oracles.other_failures import OtherFailures
 from tcdebug.minifier.oracles.question import Question
 from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job
 from tcdebug.minifier.processes.process import Limits, finished
+from tcdebug.minifier.repros.verify import LATE, Verified
 from tcdebug.minifier.subjects.forked_script import TRACEBACK, ForkedScripts, without_values
 from tcdebug.minifier.subjects.script import outcome_of
 
@@ -472,3 +475,31 @@ def test_this_process_warms_up_only_if_the_script_still_fails_after_that(
     assert oracle.ask(start, toggles, "the script in a fork").kind is Kind.EXCEPTION
     fallbacks = [e for e in events_of(tmp_path) if e["event"] == "fallback"]
     assert len(fallbacks) == (not fails_warm)
+
+
+@pytest.mark.parametrize(
+    ("late", "problem", "untried"),
+    [
+        ((), "", ()),
+        (((),), "did not end in time", ()),
+        (((GUARDS[DYNAMO],),), "did not end in time", ()),
+        (((DYNAMO,),), "", (script_minimised.UNTRIED[script_minimised.IN_EAGER],)),
+        ((None,), "", (script_minimised.UNTRIED[script_minimised.ALONE],)),
+    ],
+)
+def test_a_check_that_did_not_end_in_time_is_not_said_to_fail(
+    monkeypatch: pytest.MonkeyPatch,
+    late: tuple[tuple[str, ...] | None, ...],
+    problem: str,
+    untried: tuple[str, ...],
+) -> None:
+    repro, short = Path("repro.py"), Path("short.py")
+
+    def verify(path: Path, toggles: Sequence[str] = (), seconds: float = 0.0) -> Verified:
+        how = None if path == short else tuple(toggles)
+        return LATE if how in late else Verified(0 if toggles else 1, 1.0, "")
+
+    monkeypatch.setattr(script_minimised, "verify", verify)
+    task = MinimisingTask("exception", [GUARDS[DYNAMO]], GUARDS[DYNAMO], 100.0)
+    checked = script_minimised._checked(repro, task, short, lambda: 100.0)
+    assert (checked.problem, checked.untried) == (problem, untried)

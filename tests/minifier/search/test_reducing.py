@@ -71,3 +71,16 @@ def test_what_must_hold_strictly_is_asked_about_once_for_each_step_that_holds() 
     reduce_ahead(reducer, time.ask, time, loosely, strictly)
     assert called(reducer.best) == {"first", "third"}
     assert set(asked) == {CONFIRMING} and len(asked) < len(reducer.accepted) <= 30
+
+
+def test_a_search_ends_although_reductions_come_up_several_times_in_a_round() -> None:
+    text = "import torch\nx = first(1)\ny = second(x)\nthird(y)"
+    asked: list[str] = []
+
+    def interesting(script: ScriptText, purpose: str) -> bool:
+        asked.append(script.key)
+        return script.text.count("\n") >= 3
+
+    reducer = ScriptReducer(ScriptText(text), {}, EventLog(None))
+    reducer.run(interesting)
+    assert len(asked) == len(set(asked))
