@@ -64,7 +64,9 @@ class ObservedLiterals(SyntaxReduction):
 
 
 def _compared(test: ast.expr) -> list[ast.expr]:
-    """Return the two sides of a comparison."""
+    """Return the sides of a comparison, which may be negated."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        test = test.operand
     return [test.left, *test.comparators] if isinstance(test, ast.Compare) else []
 
 

@@ -12,6 +12,7 @@ from tcdebug.minifier.cases.script_text import ScriptText
 from tcdebug.minifier.reduction.script.functions import DropResults
 from tcdebug.minifier.reduction.script.loops import LoopsToExpressions
 from tcdebug.minifier.reduction.script.rewriting import SyntaxReduction
+from tcdebug.minifier.reduction.script.values import ObservedLiterals
 
 REDUCED = {
     "three results": (
@@ -137,3 +138,23 @@ def test_a_loop_and_its_expression_have_the_same_value(
     assert made is not None
     assert "for k in" in made.text and "\n" not in made.text
     assert values(made.text)["r"] == values(text)["r"]
+
+
+@pytest.mark.parametrize(
+    ("test", "written"),
+    [
+        ("a.n == b.n", ["2 == b.n", "a.n == 2"]),
+        ("not a.n != b.n", ["not 2 != b.n", "not a.n != 2"]),
+        ("a.n", []),
+        ("f(a.n) == b.m", []),
+    ],
+)
+def test_one_side_of_what_is_asserted_becomes_the_literal_of_a_run(
+    test: str, written: list[str]
+) -> None:
+    text = ScriptText(f"assert {test}")
+    seen = {"a.n": "2", "b.n": "2"}
+    reduction = ObservedLiterals(seen, asserted=True)
+    done = [reduction.apply(text, [edit]) for edit in reduction.edits(text)]
+    assert [d.text for d in done if d] == [f"assert {w}" for w in written]
+    assert ObservedLiterals(seen).edits(text) == []
