@@ -54,7 +54,7 @@ REPEATS = 2
 fail."""
 AT_ONCE = 2
 """As many versions run at the same time, if there are as many cores."""
-LAST_CHECKS, MOST_RESERVED = 0.33, 0.2
+LAST_CHECKS, MOST_RESERVED = 0.5, 0.2
 """The last checks in forks take so many times as long as a run of the script's repro, which is a
 fresh process; and the greatest part of the time that is kept for them."""
 LEAST_QUICK_SECONDS, SLOWER_IN_EAGER = 5.0, 10.0
