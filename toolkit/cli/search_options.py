@@ -119,7 +119,8 @@ JOBS = click.option(
     type=click.IntRange(1, 64),
     default=min(4, max(1, CORES // 2)),
     show_default="half the cores, at most 4",
-    help="Number of parallel candidates; the result does not depend on it.",
+    help="Number of parallel candidates; the result does not depend on it. A script that is "
+    "minimised as a whole has at least 2.",
 )
 FRESH = click.option("--fresh", is_flag=True, help="Do not continue an interrupted run.")
 LIMITS = (SECONDS, SCRIPT_SECONDS, RERUNS, TIMEOUT, MEMORY, JOBS, FRESH)
