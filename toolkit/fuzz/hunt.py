@@ -38,6 +38,13 @@ class Enough(BaseException):
     """The seconds or examples are used up. Leaves the round past every `except Exception`."""
 
 
+class LateShrinking(BaseException):
+    """The time for shrinking is used up. Leaves the round as `Enough` does.
+
+    Hypothesis would go on to draw programs, which takes time even if none is judged.
+    """
+
+
 class Failing(Exception):
     """A program fails in a way that no finding covers."""
 
@@ -145,12 +152,15 @@ class Hunt:
             attempt()
         except SkipTest:  # Hypothesis raises it for an empty database
             return None
-        except Failing:
+        except (Failing, LateShrinking):
             assert state.smallest is not None
             program, verdict = state.smallest
 
             def fails(smaller: AnyProgram) -> bool:
-                return self._verdict(smaller, state).signature == verdict.signature
+                try:
+                    return self._verdict(smaller, state).signature == verdict.signature
+                except LateShrinking:
+                    return False
 
             return Found(simplified(program, fails), verdict, self.judged, start)
         return None
@@ -173,7 +183,10 @@ class Hunt:
         raise Failing(verdict.signature)
 
     def _verdict(self, program: AnyProgram, state: _Round) -> ProgramVerdict:
-        """Return the verdict, known if a finding covers it. No program is judged twice."""
+        """Return the verdict, known if a finding covers it. No program is judged twice.
+
+        Raises Enough or LateShrinking.
+        """
         known = self._known.get(program.key)
         if known is not None:
             if not state.hunted and program.key in self._hunted:
@@ -183,7 +196,7 @@ class Hunt:
             return self._covered(program, known, state)  # a finding may have been added since
         if state.hunted:
             if time.monotonic() > state.until:
-                return ProgramVerdict(Status.DISCARDED, message="no more time to shrink")
+                raise LateShrinking
             verdict = self._covered(program, self.judge(program), state)
         else:
             self._afford()

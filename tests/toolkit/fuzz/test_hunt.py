@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from tcdebug.fuzz import hunt as hunt_module
 from tcdebug.fuzz.findings import Finding, Findings
 from tcdebug.fuzz.hunt import Enough, Found, Hunt, simplified
 from tcdebug.fuzz.verdict import ProgramVerdict, Status
 from tcdebug.fuzz.worker import database
 from tcdebug.strategies.kinds import AnyProgram
 from tcdebug.strategies.program import Argument, Program, ProgramStep
+from tcdebug.strategies.programs import programs
 
 
 class Broken:
@@ -95,6 +97,27 @@ def test_findings_of_other_workers_do_not_stop_shrinking(tmp_path: Path) -> None
     again = next(f for f in map(hunt.round, range(7, 16)) if f)
     assert again.program == found.program
     assert list(findings) == [finding]
+
+
+def test_no_program_is_drawn_when_the_time_for_shrinking_is_used_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Program] = []
+
+    def noted(program: Program) -> Program:
+        drawn.append(program)
+        return program
+
+    monkeypatch.setattr(hunt_module, "programs", lambda **given: programs(**given).map(noted))
+    monkeypatch.setattr(hunt_module, "SHRINKING", 0.0)
+    judge = Broken()
+    hunt = Hunt(judge, Findings(tmp_path), "tcdebug", lambda p, v: None, None)
+    found, start = None, 7
+    while found is None:
+        found = hunt.round(start)
+        start += 1
+    assert found.program == judge.programs[-1]
+    assert drawn[-2].key == found.program.key  # only one was drawn after it
 
 
 def test_a_worker_stops_after_its_number_of_examples(tmp_path: Path) -> None:
