@@ -73,7 +73,6 @@ class ReductionLoop(Generic[ReducibleType]):
         self._failed: dict[tuple[str, str], str] = {}
         """The edits that failed, by reduction and description, and the candidate without them."""
         self._skipped = False
-        self._marked: ReductionLoop[ReducibleType] | None = None
         self._left_out: dict[str, str] = {}
         """The first exception of each reduction that raised, by its name; of rehearsals too."""
         self._told: set[str] = set()
@@ -116,23 +115,16 @@ class ReductionLoop(Generic[ReducibleType]):
         other._answers = dict(self._answers)
         other._left = list(self._left)
         other._failed = dict(self._failed)
-        other._marked = None
         other._told = set(self._told)
         other.accepted = list(self.accepted)
         return other
 
-    def mark(self) -> None:
-        """Remember this state."""
-        self._marked = self.rehearsal()
-
-    def undo(self) -> None:
-        """Return to the state that was remembered, and leave out what was accepted since."""
-        marked = self._marked
-        if marked is not None:
-            log, accepted = self._log, self.accepted
-            accepted[:] = marked.accepted
-            self.__dict__.update(marked.rehearsal().__dict__)
-            self._log, self.accepted = log, accepted
+    def return_to(self, earlier: Self) -> None:
+        """Undo what was accepted since this rehearsal was made."""
+        self._best, self._tried, self._before = earlier._best, earlier._tried, earlier._before
+        self._answers, self._left = dict(earlier._answers), list(earlier._left)
+        self._failed, self._skipped = dict(earlier._failed), earlier._skipped
+        del self.accepted[len(earlier.accepted) :]
 
     def forget(self) -> None:
         """Drop everything derived from cases other than the best."""

@@ -3,34 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Protocol, Self, TypeVar
 
 from tcdebug.minifier.search.rehearsal import Ahead, Answer, Question, search_ahead
 
-Reduced = TypeVar("Reduced")
+Reduced_co = TypeVar("Reduced_co", covariant=True)
 CONFIRMING = "the smallest version of this step"
 """The purpose of a run that confirms a step."""
-Interesting = Callable[[Reduced, str], bool]
+Interesting = Callable[[Reduced_co, str], bool]
 """Whether a candidate still shows the failure; the text is the name of the reduction."""
 
 
-class Reducing(Protocol[Reduced]):
+class Reducing(Protocol[Reduced_co]):
     """The search for a smaller candidate that is still interesting, one step at a time."""
 
     @property
-    def best(self) -> Reduced:
+    def best(self) -> Reduced_co:
         """The smallest candidate so far."""
         ...
 
-    def step(self, interesting: Interesting[Reduced]) -> bool:
+    def step(self, interesting: Interesting[Reduced_co]) -> bool:
         """Apply the next reduction. Return False once no reduction changes anything."""
         ...
 
-    def run(self, interesting: Interesting[Reduced]) -> Reduced:
+    def run(self, interesting: Interesting[Reduced_co]) -> Reduced_co:
         """Reduce until no reduction changes anything, and return the smallest candidate."""
         ...
 
-    def rehearsal(self) -> Reducing[Reduced]:
+    def rehearsal(self) -> Self:
         """Return a reducer in the same state that logs nothing and shares nothing mutable."""
         ...
 
@@ -38,21 +38,17 @@ class Reducing(Protocol[Reduced]):
         """Drop everything derived from candidates other than the best."""
         ...
 
-    def mark(self) -> None:
-        """Remember this state."""
-        ...
-
-    def undo(self) -> None:
-        """Return to the state that was remembered."""
+    def return_to(self, earlier: Self) -> None:
+        """Undo what was accepted since this rehearsal was made."""
         ...
 
 
 def reduce_ahead(
-    reducer: Reducing[Reduced],
+    reducer: Reducing[Reduced_co],
     ask: Callable[[Question], Answer],
     ahead: Ahead[Question, Answer],
-    interesting: Callable[[Callable[[Question], Answer]], Interesting[Reduced]],
-    strictly: Callable[[Callable[[Question], Answer]], Interesting[Reduced]] | None = None,
+    interesting: Callable[[Callable[[Question], Answer]], Interesting[Reduced_co]],
+    strictly: Callable[[Callable[[Question], Answer]], Interesting[Reduced_co]] | None = None,
 ) -> None:
     """Run a reducer to its end, and start on its likely next questions in advance.
 
@@ -62,8 +58,8 @@ def reduce_ahead(
     """
 
     def step(
-        predicate: Callable[[Callable[[Question], Answer]], Interesting[Reduced]],
-        here: Reducing[Reduced],
+        predicate: Callable[[Callable[[Question], Answer]], Interesting[Reduced_co]],
+        here: Reducing[Reduced_co],
     ) -> bool:
         return search_ahead(
             ask,
@@ -76,13 +72,12 @@ def reduce_ahead(
         going = True
         while going:
             reducer.forget()
-            reducer.mark()
             here = reducer.rehearsal()
             going = step(interesting, here)
             if strictly is None or reducer.best is here.best:
                 continue
             if not strictly(ask)(reducer.best, CONFIRMING):
-                reducer.undo()
+                reducer.return_to(here)
                 going = step(strictly, here)
     finally:
         ahead.ask_ahead(())
