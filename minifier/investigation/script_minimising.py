@@ -350,11 +350,12 @@ class ScriptMinimising:
     def _last(self, oracle: Oracle[ScriptText]) -> int:
         """Return the number of versions up to the smallest that passes all checks."""
 
+        checks = [*self.later_checks, *self.last_checks]
+
         def fails(count: int) -> bool:
             version, purpose = self.versions[count], "the last checks"
             return not self._holds(oracle, oracle.answer, version, purpose, checks)
 
-        checks = [*self.later_checks, *self.last_checks]
         most = len(self.versions) - 1
         oracle.reset_hang_limit()
         if most < 1 or not fails(most):

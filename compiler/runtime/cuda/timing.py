@@ -105,18 +105,19 @@ class Bench:
         options, silent = self._options, EventLog(None)
         module: ModuleType = import_source(module_text(written.values()), options.cache_dir)
         launcher = launcher_of(options.compiler, options.cache_dir)
-        futures = {
-            name: compile_all(
-                module, {name: kernel}, (self._variant(kernel),), seams.cuda_capability()
-            )
-            for name, kernel in written.items()
-        }
-        loaded: dict[str, CudaKernel] = {}
         broken = {
             name: "it computes indices from data, which the measurement makes up"
             for name, kernel in written.items()
             if not zeros_are_valid_indices(kernel)
         }
+        futures = {
+            name: compile_all(
+                module, {name: kernel}, (self._variant(kernel),), seams.cuda_capability()
+            )
+            for name, kernel in written.items()
+            if name not in broken
+        }
+        loaded: dict[str, CudaKernel] = {}
         for name, compiled in futures.items():
             kernel = CudaKernel(written[name], getattr(module, name), launcher, silent)
             try:
@@ -126,7 +127,7 @@ class Bench:
                 broken[name] = f"{type(error).__name__}: {error}"[:400]
             loaded[name] = kernel
         failed = {way: broken[name] for (way, _), name in places.items() if name in broken}
-        return {place: loaded[name] for place, name in places.items()}, failed
+        return {place: loaded[name] for place, name in places.items() if name in loaded}, failed
 
     def _variant(self, kernel: TritonKernel) -> int:
         """Return the variant for a call with these sizes. All memory here is aligned."""

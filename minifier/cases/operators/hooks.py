@@ -27,7 +27,7 @@ def hooks_restored(graph: fx.Graph, known: Mapping[str, object]) -> None:
         _, *names = (str(p.target) for p in body.graph.nodes if p.op == "placeholder")
         with graph.inserting_before(node):
             if read:
-                given = dict(zip(names, read, strict=True))
+                given = zip(names, read, strict=True)
                 hook = graph.call_function(functools.partial, (hook,), dict(given))
             graph.call_method(OPERATOR, (tensor, hook))
         node.replace_all_uses_with(tensor)

@@ -76,15 +76,6 @@ assert outer(torch.ones(3, 2)).tolist() == [4.0, 4.0, 4.0]
 """
 
 
-@pytest.mark.usefixtures("warm")
-def test_a_function_that_dynamo_refuses_before_its_first_statement_is_named(tmp_path: Path) -> None:
-    script = tmp_path / "refused.py"
-    assert [described(place) for place in places_of(script, REFUSED)] == [
-        "it fails if Dynamo captures this function, and passes if it does not "
-        f"(dynamo.frame.scaled): {script}:4"
-    ]
-
-
 CONSTRAINED = """
 import torch
 
@@ -105,12 +96,18 @@ for function, masked in {calls}:
 
 
 @pytest.mark.usefixtures("warm")
-def test_a_function_of_which_several_statements_fail_is_named(tmp_path: Path) -> None:
-    script = tmp_path / "constrained.py"
-    text = CONSTRAINED.format(calls="(scores, False), (scores, True)")
+@pytest.mark.parametrize(
+    ("text", "function"),
+    [(REFUSED, "scaled"), (CONSTRAINED.format(calls="(scores, False), (scores, True)"), "scores")],
+    ids=["Dynamo refuses it before its first statement", "several statements of it fail"],
+)
+def test_a_function_is_named_if_no_single_statement_of_it_fails(
+    text: str, function: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "script.py"
     assert [described(place) for place in places_of(script, text)] == [
         "it fails if Dynamo captures this function, and passes if it does not "
-        f"(dynamo.frame.scores): {script}:4"
+        f"(dynamo.frame.{function}): {script}:4"
     ]
 
 

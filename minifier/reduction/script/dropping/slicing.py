@@ -67,7 +67,7 @@ class Slices:
 
     def _bind(self, statement: ast.stmt, scopes: tuple[Scope, ...]) -> None:
         scope = scopes[0]
-        for name in _bound(statement):
+        for name in bound_names(statement):
             self._binding[scope, name].append(statement)
             if isinstance(scope, ast.ClassDef):
                 self._attributes[name].append(statement)
@@ -133,7 +133,7 @@ class Slices:
         return any(isinstance(n, ast.Name) and n.id == "super" for n in parts)
 
 
-def _bound(statement: ast.stmt) -> Iterator[str]:
+def bound_names(statement: ast.stmt) -> Iterator[str]:
     """Yield the names that a statement binds in its scope."""
     if isinstance(statement, DEFINITIONS):
         yield statement.name

@@ -6,7 +6,7 @@ import ast
 from collections import defaultdict
 
 from tcdebug.minifier.cases.script_text import ScriptText
-from tcdebug.minifier.reduction.script.dropping.slicing import Slices
+from tcdebug.minifier.reduction.script.dropping.slicing import Slices, bound_names
 from tcdebug.minifier.reduction.script.dropping.statements import KeepNeeded
 from tcdebug.minifier.reduction.script.rewriting import FUNCTIONS, own_parts
 
@@ -36,12 +36,8 @@ class _Used:
 
     def __init__(self, slices: Slices) -> None:
         self._slices = slices
-        self._imported = {
-            (a.asname or a.name).partition(".")[0]: s
-            for s in slices.order
-            if isinstance(s, IMPORTS)
-            for a in s.names
-        }
+        imports = (s for s in slices.order if isinstance(s, IMPORTS))
+        self._imported = {name for s in imports for name in bound_names(s)}
         self._inside: dict[ast.stmt | None, list[ast.stmt]] = defaultdict(list)
         """Statements with an effect, by the function that runs them."""
         self._of: dict[ast.stmt, list[ast.stmt]] = defaultdict(list)
