@@ -94,6 +94,25 @@ def test_mixed_operands_are_promoted_as_in_eager(dtype: torch.dtype) -> None:
     assert_as_eager(compiled(function), function, [sample(dtype), zero_d, *others])
 
 
+@pytest.mark.parametrize(
+    ("tensor", "zero_d"),
+    [
+        (torch.tensor([0, 1, 255], dtype=torch.uint8), torch.tensor(256, dtype=torch.int32)),
+        (torch.tensor([0.0, 1.0, -1.0]), torch.tensor(1e-50, dtype=torch.float64)),
+    ],
+    ids=["wraps to zero", "rounds to zero"],
+)
+def test_a_0d_operand_beyond_the_range_of_the_other_is_converted_before_a_predicate(
+    tensor: torch.Tensor, zero_d: torch.Tensor
+) -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> Any:
+        operators = (torch.logical_and, torch.logical_or, torch.logical_xor, torch.eq, torch.gt)
+        return [operator(*pair) for operator in operators for pair in ((x, y), (y, x))]
+
+    assert torch.logical_xor(tensor, zero_d).tolist() == [False, True, True]
+    assert_as_eager(compiled(function), function, [tensor, zero_d], exact=True)
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_reductions_in_a_dtype(dtype: torch.dtype) -> None:
     def function(x: torch.Tensor) -> Any:

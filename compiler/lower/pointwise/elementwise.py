@@ -116,16 +116,19 @@ def predicate(name: str) -> Lowering:
 
 
 def logical(name: str) -> Lowering:
-    """Return a bitwise operation on the truth values of the operands."""
+    """Return a bitwise operation on the truth values of the operands in their promoted dtype.
 
-    def truth(x: Operand) -> Callable[[tuple[Index, ...]], Expr]:
-        if isinstance(x, Tensor):
-            return lambda point: cast(x.broadcast(point), torch.bool)
-        raise NotLowered("a number as a truth value")
+    A 0-d tensor does not promote a tensor with dimensions of the same category. So beside uint8, an
+    int32 of 256 is zero, hence false.
+    """
 
-    def lower(site: Site, *operands: Operand) -> Tensor:
-        elements = [truth(o) for o in operands]
-        return site.tensor(lambda point: call(name, *(e(point) for e in elements)))
+    def lower(site: Site, *operands: Tensor) -> Tensor:
+        common = promoted(*operands) if len(operands) == 2 else operands[0].dtype
+
+        def truth(operand: Tensor, point: tuple[Index, ...]) -> Expr:
+            return cast(cast(operand.broadcast(point), common), torch.bool)
+
+        return site.tensor(lambda point: call(name, *(truth(o, point) for o in operands)))
 
     return lower
 
