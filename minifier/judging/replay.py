@@ -297,10 +297,7 @@ def compare(
     referee: Referee = Referee.DEFAULT,
     ignore: Ignore = lambda results: None,
 ) -> Outcome:
-    """Compare two runs. Forward comes first, because a wrong forward makes backward wrong too.
-
-    `ignore` hides what does not count in a run other than eager's.
-    """
+    """Compare two runs, forward first. `ignore` hides what counts in eager's run only."""
     ignore(actual)
     found = _wrong(eager, actual, None, referee) if referee is not Referee.FP64 else None
     if referee is Referee.FP64 or (found is not None and referee in REFERENCED):
@@ -309,7 +306,7 @@ def compare(
             ignore(reference)
             found = _wrong(eager, actual, reference, referee)
             if found is not None:
-                other = _rerounded(case, module, eager, reference)
+                other = _rerounded(case, module, eager, reference, actual)
                 found = found if _wrong(other, actual, reference, referee) else None
         elif referee is Referee.FP64:
             return Outcome(Kind.INVALID, "eager", message="there is no float64 run to compare with")
@@ -370,13 +367,14 @@ def _wrong(
     return None
 
 
-def _rerounded(case: Case, module: torch.nn.Module, eager: Results, exact: Results) -> Results:
-    """Return the results of eager, with small ones rounded in another way."""
+def _rerounded(
+    case: Case, module: torch.nn.Module, eager: Results, exact: Results, actual: Results
+) -> Results:
+    """Return the results of eager, with those of few values rounded in another way."""
 
     def furthest(what: str) -> list[Any]:
-        return furthest_of_roundings(
-            eager.part(what), exact.part(what), lambda: run(module, case).part(what)
-        )
+        parts = (results.part(what) for results in (eager, exact, actual))
+        return furthest_of_roundings(*parts, lambda: run(module, case).part(what))
 
     return Results(furthest("output"), furthest("gradient"), eager.inputs)
 

@@ -1,12 +1,14 @@
-"""Runs a graph in eager with other roundings to half types, to learn what error rounding explains.
+"""Runs a graph in eager with other roundings, to learn what error rounding explains.
 
-How far eager is from float64 bounds the error of a program that rounds elsewhere. For many elements
+How far eager is from float64 bounds the error of a program that rounds elsewhere. For many values
 this bound is reliable. A loss is one number, whose error may happen to be close to zero in eager,
-although its model computes in bfloat16.
+although its model computes in bfloat16, or adds a million numbers that cancel. A large tensor may
+have few values too: the sine of large powers of integers below ten.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,26 +19,35 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tcdebug.minifier.judging.reference.widened_dtypes import WIDER
 
-HALF = (torch.bfloat16, torch.float16)
+NARROW = (torch.bfloat16, torch.float16, torch.float32)
 FEW = 64
-"""Eager's error in fewer elements than this does not bound that of another program."""
+"""Eager's error in fewer values than this does not bound that of another program."""
+SAMPLE = 4096
+"""The elements that are looked at before all of them are."""
 DRAWS = 8
 """How often other roundings are drawn."""
+LANES = 16.0
+"""The number of partial sums that vectorized code keeps."""
+ENOUGH_DRAWS, FAR = 3, 16.0
+"""After so many draws, none of which is within this factor of the compiled result, drawing ends."""
 
 
 def furthest_of_roundings(
-    eager: Sequence[Any], exact: Sequence[Any], again: Callable[[], Sequence[Any]]
+    eager: Sequence[Any],
+    exact: Sequence[Any],
+    actual: Sequence[Any],
+    again: Callable[[], Sequence[Any]],
 ) -> list[Any]:
-    """Return the results of eager with small float32 tensors replaced by those of other roundings.
+    """Return the results of eager, with few-valued float tensors replaced by other roundings.
 
     `again` runs the graph in eager once more. Of several draws, that which is furthest from float64
-    counts. The results are equal to eager's if nothing is rounded to a half type.
+    counts. Drawing ends early if none comes near the distance of the `actual` results. The results
+    are equal to eager's if nothing is rounded.
     """
     furthest = list(eager)
-    places = [k for k, (e, x) in enumerate(zip(eager, exact, strict=False)) if _is_small(e, x)]
-    if not places:
-        return furthest
-    for seed in range(DRAWS):
+    triples = zip(eager, exact, actual, strict=False)
+    wanted = {k: _distance(a, x) for k, (e, x, a) in enumerate(triples) if _has_few(e, x, a)}
+    for seed in range(DRAWS if wanted else 0):
         try:
             with _OtherRoundings(seed) as mode:
                 drawn = again()
@@ -44,17 +55,24 @@ def furthest_of_roundings(
             break
         if not mode.changed or len(drawn) != len(eager):
             break
-        for k in places:
+        for k in wanted:
             if _distance(drawn[k], exact[k]) > _distance(furthest[k], exact[k]):
                 furthest[k] = drawn[k]
+        near = any(FAR * _distance(furthest[k], exact[k]) >= far for k, far in wanted.items())
+        if not near and seed + 1 >= ENOUGH_DRAWS:
+            break
     return furthest
 
 
-def _is_small(eager: Any, exact: Any) -> bool:
-    if not isinstance(eager, torch.Tensor) or not isinstance(exact, torch.Tensor):
+def _has_few(eager: Any, exact: Any, actual: Any) -> bool:
+    """Whether these are floats of equal shape, not of a half type, with few values in eager."""
+    if not all(isinstance(value, torch.Tensor) for value in (eager, exact, actual)):
         return False
     wide = eager.dtype in (torch.float32, torch.float64)
-    return wide and 0 < eager.numel() < FEW and eager.shape == exact.shape
+    if not wide or not eager.shape == exact.shape == actual.shape:
+        return False
+    values = eager.detach().flatten()
+    return 0 < len(values[:SAMPLE].unique()) < FEW and len(values.unique()) < FEW
 
 
 def _distance(value: torch.Tensor, exact: torch.Tensor) -> float:
@@ -62,7 +80,14 @@ def _distance(value: torch.Tensor, exact: torch.Tensor) -> float:
 
 
 class _OtherRoundings(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch has no annotation
-    """Rounds results of half types up or down by a unit where an operator rounds."""
+    """Rounds results up or down by a unit where an operator rounds.
+
+    An operator that combines elements of float32, such as a sum, also rounds inside, so its
+    operands move too. A sum of n elements in LANES accumulators is usually off by up to
+    sqrt(n / LANES) units (the rule of thumb in Higham, Accuracy and Stability of Numerical
+    Algorithms, chapter 2), so operands and results move by that many. Half types are added in
+    float32, where this error is below a unit of theirs.
+    """
 
     def __init__(self, seed: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # torch has no annotation
@@ -73,32 +98,73 @@ class _OtherRoundings(TorchDispatchMode):  # type: ignore[no-untyped-call] # tor
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Call an operator, and change what it rounds."""
-        made = func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        made = func(*args, **kwargs)
         if not isinstance(func, OpOverload) or func._schema.is_mutable:
             return made
-        results = made if isinstance(made, tuple | list) else (made,)
-        halves = any(isinstance(r, torch.Tensor) and r.dtype in HALF for r in results)
-        if not halves or torch.Tag.nondeterministic_seeded in func.tags:
+        results = _several(made)
+        narrow = any(isinstance(r, torch.Tensor) and r.dtype in NARROW for r in results)
+        if not narrow or torch.Tag.nondeterministic_seeded in func.tags:
             return made
         try:
-            exact = func(*map_aggregate(tuple(args), _wider), **map_aggregate(kwargs or {}, _wider))
+            exact = func(*map_aggregate(tuple(args), _wider), **map_aggregate(kwargs, _wider))
         except Exception:  # an operator without a float64 kernel
             return made
-        wide = exact if isinstance(exact, tuple | list) else (exact,)
-        for one, other in zip(results, wide, strict=True):
-            if isinstance(one, torch.Tensor) and one.dtype in HALF:
-                self._change(one, other)
+        units = 1.0
+        if torch.Tag.pointwise not in func.tags and _rounds_float32(results, _several(exact)):
+            units = max(1.0, math.sqrt(_terms(args, results) / LANES))
+            operands = map_aggregate(tuple(args), lambda value: self._moved(value, units))
+            results = _several(func(*operands, **kwargs))
+            made = results if isinstance(made, tuple | list) else results[0]
+        for one, other in zip(results, _several(exact), strict=True):
+            if isinstance(one, torch.Tensor) and one.dtype in NARROW:
+                self._change(one, other, units)
         return made
 
-    def _change(self, made: torch.Tensor, exact: torch.Tensor) -> None:
-        """Move the elements that are rounded by one unit, zero, or minus one."""
+    def _change(self, made: torch.Tensor, exact: torch.Tensor, units: float) -> None:
+        """Move the elements that are rounded, as `_moved` does."""
         rounded = (made.double() != exact) & made.isfinite()
         if not bool(rounded.any()):
             return  # moved data, which may share memory with an operand
         self.changed = True
-        units = torch.randint(-1, 2, made.shape, generator=self._generator).to(made.device)
-        moved = made.double() * (1 + units * torch.finfo(made.dtype).eps)
-        made.copy_(torch.where(rounded, moved, made.double()))
+        made.copy_(torch.where(rounded, self._moved(made, units), made))
+
+    def _moved(self, value: Any, units: float) -> Any:
+        """Return a copy with each element moved up or down by these units, or left as it is."""
+        if not isinstance(value, torch.Tensor) or value.dtype not in NARROW:
+            return value
+        signs = torch.randint(-1, 2, value.shape, generator=self._generator).to(value.device)
+        moved = value.double() * (1 + units * signs * torch.finfo(value.dtype).eps)
+        return moved.to(value.dtype)
+
+
+def _several(made: Any) -> tuple[Any, ...]:
+    return tuple(made) if isinstance(made, tuple | list) else (made,)
+
+
+def _terms(args: Sequence[Any], results: Sequence[Any]) -> float:
+    """Return about how many elements, or products of two, are added for one result."""
+    sizes: list[int] = []
+
+    def count(value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            sizes.append(value.numel())
+        return value
+
+    map_aggregate(tuple(args), count)
+    made = max(r.numel() for r in results if isinstance(r, torch.Tensor))
+    largest = sorted(sizes)[-2:]
+    return float((math.prod(largest) / max(made, 1)) ** (1.0 / max(len(largest), 1)))
+
+
+def _rounds_float32(results: Sequence[Any], exact: Sequence[Any]) -> bool:
+    """Whether any result in float32 differs from that in float64."""
+    return any(
+        isinstance(one, torch.Tensor)
+        and one.dtype == torch.float32
+        and bool(((one.double() != other) & one.isfinite()).any())
+        for one, other in zip(results, exact, strict=True)
+    )
 
 
 def _wider(value: Any) -> Any:

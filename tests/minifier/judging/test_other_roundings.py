@@ -1,4 +1,4 @@
-"""A small result in float32 of a graph that rounds to half types."""
+"""Results in float32 of few values, whose error in eager may be small by chance."""
 
 from __future__ import annotations
 
@@ -66,3 +66,43 @@ def fused_in_float32(x: torch.Tensor) -> torch.Tensor:
     for _ in range(6):
         y = torch.tanh(y @ WEIGHT)
     return (y - 0.1).square().mean()
+
+
+def cancels(x: torch.Tensor) -> torch.Tensor:
+    return (x * 3.0).sum() - 3.0 * 40000.0
+
+
+def test_a_sum_that_cancels_may_be_added_in_another_order() -> None:
+    """Its error is a part of what was added, not of the small result."""
+    torch.manual_seed(0)
+    case = captured(cancels, torch.rand(80000))
+    module = load(case, "<graph>")
+    x = case.values()[0]
+    eager = Results([torch.tensor(float(cancels(x.double())))], [], [])
+
+    def compared_with(error: float) -> str:
+        return compare(case, module, eager, Results([eager.outputs[0] + error], [], [])).signature
+
+    assert abs(float(eager.outputs[0])) < 300
+    assert compared_with(0.05) == ""
+    assert compared_with(5.0) == "forward | wrong value"
+
+
+def sensitive(x: torch.Tensor) -> torch.Tensor:
+    return x.exp().sin()
+
+
+def test_a_large_result_of_few_values_may_be_sensitive_to_rounding() -> None:
+    """Eager's exp of 0 to 8 rounds correctly; that of another library is off by one unit."""
+    case = captured(sensitive, torch.arange(9.0).repeat(100))
+    module = load(case, "<graph>")
+    exact = case.values()[0].double().exp()
+    eager = Results([exact.float().double().sin().float()], [], [])
+    unit = torch.finfo(torch.float32).eps
+
+    def compared_with(error: float) -> str:
+        made = (exact * (1 + error)).float().double().sin().float()
+        return compare(case, module, eager, Results([made], [], [])).signature
+
+    assert compared_with(unit) == ""
+    assert compared_with(20 * unit) == "forward | wrong value"
