@@ -80,12 +80,20 @@ def _overlap(strides: tuple[int, ...]) -> bool:
     return strides not in ((1,), (1, 2))
 
 
+MOST_PARTS = 64
+"""A split into thousands of parts takes a minute to trace, with any backend."""
+
+
 def _part(template: str) -> Draw:
     """Return one of the parts into which a tensor is split."""
+    few = Want(ANY, 1, nonempty=True, accept=lambda t: max(t.shape) <= MOST_PARTS)
 
     def draw(scope: Scope) -> str:
-        x = scope.operand(Want(ANY, 1, nonempty=True))
-        return template.format(x=x, dim=scope.dim(x), place=scope.choose((0, -1)))
+        x = scope.operand(few)
+        dim, place = scope.dim(x), scope.choose((0, -1))
+        if x.tensor.shape[dim] > MOST_PARTS:
+            return f"{x}.chunk(2, {dim})[{place}]"
+        return template.format(x=x, dim=dim, place=place)
 
     return draw
 

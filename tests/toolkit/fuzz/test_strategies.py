@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 from hypothesis import HealthCheck, Phase, find, given, seed, settings
+from hypothesis import strategies as st
 from property_settings import property_settings
 
 from tcdebug.fuzz.hunt import simplified
@@ -85,6 +86,24 @@ def test_eager_runs_a_branch_with_gradients_that_was_drawn_without_torchs_own() 
     for program in found:
         assert not program.invalid
         ProgramCall.in_eager(program, "program.py")
+
+
+@pytest.mark.parametrize("name", ["split", "unbind"])
+def test_a_tensor_of_thousands_of_parts_is_not_split_into_them(name: str) -> None:
+    row = next(r for _, r in ROWS if r.name == name)
+    texts: list[str] = []
+
+    @given(st.data())
+    @settings(max_examples=30, database=None, phases=[Phase.generate])
+    def draw(data: st.DataObject) -> None:
+        scope = Scope(data.draw)
+        scope._argument("torch.zeros((1, 16385))", "")
+        scope._argument("torch.zeros((3, 5))", "")
+        texts.append(row.draw(scope))
+
+    draw()
+    assert any(f"a1.{name}(" in text for text in texts)
+    assert not any(text.startswith("a0") for text in texts)
 
 
 def test_rows_have_distinct_names() -> None:
