@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from tcdebug.minifier.cases.subclasses.parts import finished, is_wrapper, parts_of
+from tcdebug.minifier.cases.subclasses.parts import finished, is_wrapper, parts_of, plain_values
 
 TOLERANCE: dict[torch.dtype, tuple[float, float]] = {
     torch.float64: (1e-7, 1e-9),
@@ -84,6 +84,16 @@ def first_difference(
         if found is not None:
             return found
     return None
+
+
+def same_bits(eager: Sequence[torch.Tensor], compiled: Sequence[torch.Tensor]) -> bool:
+    """Return whether all floats of these tensors are equal, NaN included."""
+    return all(
+        torch.allclose(a, b, rtol=0.0, atol=0.0, equal_nan=True)
+        for a, b in zip(plain_values(eager), plain_values(compiled), strict=False)
+        if isinstance(a, torch.Tensor)
+        if a.dtype.is_floating_point and a.layout == b.layout == torch.strided
+    )
 
 
 def unexpected_nonfinite(eager: Any, compiled: Any, where: str) -> Difference | None:

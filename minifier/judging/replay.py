@@ -26,8 +26,8 @@ from tcdebug.minifier.cases.lineage import Change, leaves
 from tcdebug.minifier.cases.operators.data import gradients, storages
 from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature
 from tcdebug.minifier.cases.source import load
-from tcdebug.minifier.cases.subclasses.parts import cotangents, finished, plain_values
-from tcdebug.minifier.judging.compare import Difference, Referee, first_difference
+from tcdebug.minifier.cases.subclasses.parts import cotangents, finished
+from tcdebug.minifier.judging.compare import Difference, Referee, first_difference, same_bits
 from tcdebug.minifier.judging.endings import ENDLESS
 from tcdebug.minifier.judging.further_calls import NumberedCall, calls_of, can_be_repeated
 from tcdebug.minifier.judging.kernels import EndlessKernels, finish_kernels
@@ -298,6 +298,11 @@ def compare(
     ignore: Ignore = lambda results: None,
 ) -> Outcome:
     """Compare two runs, forward first. `ignore` hides what counts in eager's run only."""
+
+    def again() -> Results:
+        ignore(results := run(module, case))
+        return results
+
     ignore(actual)
     found = _wrong(eager, actual, None, referee) if referee is not Referee.FP64 else None
     if referee is Referee.FP64 or (found is not None and referee in REFERENCED):
@@ -306,14 +311,14 @@ def compare(
             ignore(reference)
             found = _wrong(eager, actual, reference, referee)
             if found is not None:
-                other = _rerounded(case, module, eager, reference, actual)
+                other = _rerounded(again, eager, reference, actual)
                 found = found if _wrong(other, actual, reference, referee) else None
         elif referee is Referee.FP64:
             return Outcome(Kind.INVALID, "eager", message="there is no float64 run to compare with")
     if found is None and referee is Referee.LAYOUT:
         found = _laid_out_wrong(eager, actual)
     if found is None:
-        return Outcome(Kind.OK, rounded=not _same_bits(eager, actual))
+        return Outcome(Kind.OK, rounded=not same_bits(eager.tensors(), actual.tensors()))
     return _wrong_outcome(*found)
 
 
@@ -339,17 +344,6 @@ def _wrong_outcome(phase: str, difference: Difference) -> Outcome:
     return Outcome(Kind.WRONG, phase, signature, message, times=difference.times, output=output)
 
 
-def _same_bits(eager: Results, actual: Results) -> bool:
-    """Return whether all floats are equal, NaN included."""
-    pairs = zip(*(plain_values(run.tensors()) for run in (eager, actual)), strict=False)
-    return all(
-        torch.allclose(a, b, rtol=0.0, atol=0.0, equal_nan=True)
-        for a, b in pairs
-        if isinstance(a, torch.Tensor)
-        if a.dtype.is_floating_point and a.layout == b.layout == torch.strided
-    )
-
-
 def _laid_out_wrong(eager: Results, actual: Results) -> tuple[str, Difference] | None:
     found = layout_difference((eager.outputs, eager.inputs), (actual.outputs, actual.inputs))
     return None if found is None else ("forward", found)
@@ -368,13 +362,13 @@ def _wrong(
 
 
 def _rerounded(
-    case: Case, module: torch.nn.Module, eager: Results, exact: Results, actual: Results
+    again: Callable[[], Results], eager: Results, exact: Results, actual: Results
 ) -> Results:
     """Return the results of eager, with those of few values rounded in another way."""
 
     def furthest(what: str) -> list[Any]:
-        parts = (results.part(what) for results in (eager, exact, actual))
-        return furthest_of_roundings(*parts, lambda: run(module, case).part(what))
+        known = (eager.part(what), exact.part(what), actual.part(what))
+        return furthest_of_roundings(*known, lambda: again().part(what))
 
     return Results(furthest("output"), furthest("gradient"), eager.inputs)
 

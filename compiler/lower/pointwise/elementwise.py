@@ -116,11 +116,7 @@ def predicate(name: str) -> Lowering:
 
 
 def logical(name: str) -> Lowering:
-    """Return a bitwise operation on the truth values of the operands in their promoted dtype.
-
-    A 0-d tensor does not promote a tensor with dimensions of the same category. So beside uint8, an
-    int32 of 256 is zero, hence false.
-    """
+    """Return a bitwise operation on truth values, in the promoted dtype: in uint8, 256 is false."""
 
     def lower(site: Site, *operands: Tensor) -> Tensor:
         common = promoted(*operands) if len(operands) == 2 else operands[0].dtype
