@@ -20,6 +20,9 @@ from torch._dynamo import OptimizedModule
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.patching import Patch, misfit, patched
 from tcdebug.minifier.processes.callers import called_by_user
+from tcdebug.minifier.targets.backends import EAGER
+from tcdebug.minifier.targets.captures import Captures
+from tcdebug.minifier.targets.counting import counted_beside, is_own
 from tcdebug.minifier.targets.interception import OPTIMIZE
 
 ENABLE = Patch(
@@ -29,17 +32,22 @@ ENABLE = Patch(
 )
 PATCHES = (ENABLE,)
 
+Captured = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""Returns a function in eager whose calls Dynamo captures."""
+
 
 class Identity(contextlib.nullcontext[None]):
     """Replaces what `torch._dynamo.optimize` returns: a decorator that compiles nothing.
 
     If they are `wrapped`, its results have the same type and attributes as a compiled function or
-    module. Otherwise they are the function or module itself.
+    module. Otherwise they are the function or module itself. With `captured`, Dynamo captures the
+    calls all the same.
     """
 
-    def __init__(self, *, wrapped: bool = True) -> None:
+    def __init__(self, *, wrapped: bool = True, captured: Captured | None = None) -> None:
         super().__init__()
         self.wrapped = wrapped
+        self.captured = captured
 
     def __call__(self, function: Any) -> Any:
         """Return the function or module, uncompiled but wrapped as torch.compile wraps it."""
@@ -54,9 +62,11 @@ class Identity(contextlib.nullcontext[None]):
         if inspect.isclass(function):
             return function
 
+        captured = self.captured(function) if self.captured is not None else function
+
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            return function(*args, **kwargs)
+            return captured(*args, **kwargs)
 
         call._torchdynamo_orig_callable = function  # type: ignore[attr-defined]
         call.get_compiler_config = _no_config  # type: ignore[attr-defined]
@@ -75,18 +85,31 @@ def _no_config() -> None:
 
 
 @contextlib.contextmanager
-def compile_is_identity(log: EventLog, *, wrapped: bool = True) -> Iterator[None]:
+def compile_is_identity(
+    log: EventLog, *, wrapped: bool = True, captures: bool = False
+) -> Iterator[None]:
     """Run the program in eager in this block; torch's own use of its compiler is left alone.
 
-    What torch.compile returns is `wrapped` as if it were compiled, or is what it was given. If this
-    version of torch cannot be patched, nothing at all is compiled.
+    What torch.compile returns is `wrapped` as if it were compiled, or is what it was given. If
+    Dynamo `captures` the calls, the program's counters of compiles count them. If this version of
+    torch cannot be patched, nothing at all is compiled.
     """
+    calls = Captures()
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def optimize(*args: Any, **kwargs: Any) -> Any:
-            if called_by_user(sys._getframe(1)):
+            if not called_by_user(sys._getframe(1)):
+                return original(*args, **kwargs)
+            if not captures:
                 return Identity(wrapped=wrapped)
-            return original(*args, **kwargs)
+            backend, rest = (args[0], args[1:]) if args else (kwargs.pop("backend", EAGER), ())
+            dynamo = original(_only_counting(backend), *rest, **kwargs)
+
+            def captured(function: Callable[..., Any]) -> Callable[..., Any]:
+                compiled = dynamo(function)
+                return lambda *args, **kwargs: calls.call(compiled, function, args, kwargs)
+
+            return Identity(wrapped=wrapped, captured=captured)
 
         return optimize
 
@@ -101,5 +124,11 @@ def compile_is_identity(log: EventLog, *, wrapped: bool = True) -> Iterator[None
         never,
         patched(OPTIMIZE, make, log),
         patched(ENABLE, lambda original: uncompiled, log),
+        calls.hooked() if captures else nullcontext(),
     ):
         yield
+
+
+def _only_counting(backend: Any) -> Any:
+    """Return a backend with which a program counts its compiles as with its own backend."""
+    return backend if is_own(backend) else counted_beside(backend, EAGER)

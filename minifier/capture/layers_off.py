@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -40,6 +41,7 @@ from tcdebug.minifier.cases.layer_names import (
     CACHES,
     CUDAGRAPHS,
     DYNAMO,
+    DYNAMO_CODE,
     EXPORT,
     GUARDS,
     PRECISION,
@@ -51,6 +53,7 @@ from tcdebug.minifier.cases.layer_names import (
 from tcdebug.minifier.cases.settings import set_back
 from tcdebug.minifier.processes.callers import called_by_user
 from tcdebug.minifier.targets.backends import EAGER
+from tcdebug.minifier.targets.counting import counted_beside
 from tcdebug.minifier.targets.interception import (
     OPTIMIZE,
     checkpoints_draw_again,
@@ -75,21 +78,23 @@ def layers_off(toggles: Toggles, log: EventLog) -> Iterator[None]:
         stand_ins = [backend for layer, backend in STAND_INS.items() if layer in toggles.off]
         if _in_eager(toggles) or EXPORT in toggles.off:
             stack.enter_context(export_is_identity(log))
-        if (stand_in := _in_place_of_packages(toggles)) is not None:
-            stack.enter_context(packages_replaced(stand_in, log))
+        if (packaged := _in_place_of_packages(toggles)) is not None:
+            stack.enter_context(packages_replaced(packaged, log))
         if (entered := _in_place_of_entries(toggles)) is not None:
             stack.enter_context(entries_replaced(entered, log))
         if _in_eager(toggles) or _rounded_otherwise(toggles) or stand_ins:
             stack.enter_context(settings_ignored(log))
         if _in_eager(toggles):
-            stack.enter_context(compile_is_identity(log, wrapped=WRAPPER not in toggles.off))
+            wrapped, captures = WRAPPER not in toggles.off, DYNAMO_CODE in toggles.off
+            stack.enter_context(compile_is_identity(log, wrapped=wrapped, captures=captures))
             stack.enter_context(aot_stopped_at(EAGER, log))
             stack.enter_context(tracers_noticed(log))
         elif (rounded := _rounded_otherwise(toggles)) is not None:
             stack.enter_context(compile_patched(lambda backend: rounded, log))
             stack.enter_context(aot_stopped_at(EAGER, log))
         elif stand_ins:
-            stack.enter_context(compile_patched(lambda backend: stand_ins[0], log))
+            stand_in = partial(counted_beside, stand_in=stand_ins[0])
+            stack.enter_context(compile_patched(stand_in, log))
             stack.enter_context(aot_stopped_at(stand_ins[0], log))
         if _rounded_otherwise(toggles) or EAGER in stand_ins:
             stack.enter_context(checkpoints_draw_again(log))
@@ -119,7 +124,7 @@ ROUNDED: Mapping[str, Callable[..., Any]] = {
 
 def _in_eager(toggles: Toggles) -> bool:
     """Return whether nothing that the program gives to torch.compile is compiled."""
-    return DYNAMO in toggles.off or WRAPPER in toggles.off
+    return bool({DYNAMO, DYNAMO_CODE, WRAPPER} & toggles.off)
 
 
 def _rounded_otherwise(toggles: Toggles) -> Callable[..., Any] | None:

@@ -12,7 +12,12 @@ import msgspec
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.search_events import ReproWrite
-from tcdebug.minifier.cases.layer_names import DYNAMO, PROGRAM_PASSES, WRAPPER
+from tcdebug.minifier.cases.layer_names import (
+    DYNAMO,
+    DYNAMO_CODE,
+    PROGRAM_PASSES,
+    WRAPPER,
+)
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.script_text import ScriptText
 from tcdebug.minifier.investigation.report import Report, ReportedFault, ReportedScript
@@ -59,7 +64,7 @@ class MinimisingTask(msgspec.Struct, frozen=True):
 
         Gated passes run without torch.compile too.
         """
-        if self.layer == WRAPPER:
+        if self.layer in (WRAPPER, DYNAMO_CODE):
             return self.off
         return [DYNAMO, PROGRAM_PASSES] if self.layer == PROGRAM_PASSES else [DYNAMO]
 

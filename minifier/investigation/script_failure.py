@@ -20,6 +20,7 @@ from tcdebug.minifier.cases.layer_names import (
     CACHES,
     DECOMPOSITIONS,
     DYNAMO,
+    DYNAMO_CODE,
     GUARDS,
     PROGRAM_PASSES,
     SCRIPT,
@@ -301,7 +302,8 @@ class ScriptFailure:
         pass in exactly the runs that lead to a layer. The processes are fresh, because forks share
         a hash seed. Raises _Contradicted if a further fork passes, so that it may not be random.
         """
-        off = (WRAPPER,) if self.finding.layer == WRAPPER else (DYNAMO,)
+        own = self.finding.layer in (WRAPPER, DYNAMO_CODE)
+        off = (self.finding.layer,) if own else (DYNAMO,)
         known = self.finding.runs.get(off)
         if known is not None and self.failure.same_bug(known):
             return None  # it fails in eager every time, so another failure there means nothing

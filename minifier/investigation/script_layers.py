@@ -21,6 +21,7 @@ from tcdebug.minifier.cases.layer_names import (
     CUDAGRAPHS,
     DECOMPOSITIONS,
     DYNAMO,
+    DYNAMO_CODE,
     EXPORT,
     GUARDS,
     ORDER,
@@ -45,6 +46,10 @@ EVIDENCE = {
     EXPORT: "torch.export: it passes with the modules in place of their exported programs",
     AOTINDUCTOR: "AOTInductor: it passes with torch.compile and inductor in place of its packages",
     DYNAMO: "Dynamo: it fails with the backend eager, and passes in eager",
+    DYNAMO_CODE: (
+        "Dynamo: it fails with the backend eager, and passes in eager if Dynamo captures each call "
+        "so that its compiles are counted"
+    ),
     WRAPPER: (
         "what torch.compile returns: it fails even if nothing is compiled, and passes if "
         "torch.compile returns the function or module itself"
@@ -113,6 +118,7 @@ RUNS = {
     **{layer: f"with the backend {backend}" for layer, backend in STAND_INS.items()},
     **dict.fromkeys(GUARDS.values(), "with every call recompiled"),
     DYNAMO: "in eager",
+    DYNAMO_CODE: "in eager with its compiles counted",
     WRAPPER: "in eager without torch.compile's wrapper",
     CUDAGRAPHS: "without CUDA graphs",
     PROGRAM_PASSES: "without its gated passes",
@@ -187,8 +193,10 @@ class LayerSearch:
                 return self._settled(WRAPPER)
             if not self.may_count():
                 return self._settled(SCRIPT)
-            if not self._passes(AUTOGRAD):
+            if not (self._passes(AUTOGRAD) or self._passes_counted()):
                 return ScriptLayer("", self.runs, False, (EAGER_IS_NO_EVIDENCE, *self._others()))
+        if self._passes_counted():
+            return self._settled(DYNAMO_CODE)
         if self._both_raise() and self.raised_alike():
             return self._settled(SCRIPT)
         if self._passes(DYNAMO) and self._same(AUTOGRAD):
@@ -302,6 +310,11 @@ class LayerSearch:
     def _same(self, *off: str) -> bool:
         return off in self.runs and self.failure.same_bug(self.runs[off])
 
+    def _passes_counted(self) -> bool:
+        """Return whether it passes in eager only if its compiles are counted, and Dynamo fails."""
+        possible = self._same(AUTOGRAD) and not self._passes(DYNAMO) and self.may_count()
+        return possible and self._passes_with(DYNAMO_CODE)
+
     def _both_raise(self) -> bool:
         """Return whether the script ends in an exception in eager and as it is."""
         return self.runs[(DYNAMO,)].kind is self.failure.kind is Kind.EXCEPTION
@@ -310,7 +323,8 @@ class LayerSearch:
         notes = [evidence(layer)]
         if also:
             notes.append(f"with the script's backend it passes only {described((layer, *also))}")
-        if layer not in (SCRIPT, PROGRAM_PASSES, WRAPPER) and self._same(DYNAMO):
+        known = (SCRIPT, PROGRAM_PASSES, WRAPPER, DYNAMO_CODE)
+        if layer not in known and self._same(DYNAMO):
             notes.append(EAGER_IS_NO_EVIDENCE)
         if USER_ERROR in self.failure.message:
             notes.append(MISUSE)

@@ -22,6 +22,7 @@ from tcdebug.minifier.cases.layer_names import (
     AOTINDUCTOR,
     CACHE,
     CACHES,
+    DYNAMO_CODE,
     EXPORT,
     GUARDS,
     ORDER,
@@ -115,8 +116,8 @@ def _fixed() -> tuple[str, ...]:
     """Return the units of inductor, AOTAutograd and Dynamo, and the layers of torch."""
     from tcdebug.minifier.targets.inductor.units import units  # noqa: PLC0415 - start-up time
 
-    layers = (*ORDER, WRAPPER, EXPORT, AOTINDUCTOR, SCRIPT, *GUARDS.values(), CACHE, *CACHES)
-    return (*(unit.name for unit in units()), *layers)
+    layers = (*ORDER, DYNAMO_CODE, WRAPPER, EXPORT, AOTINDUCTOR, SCRIPT, *GUARDS.values())
+    return (*(unit.name for unit in units()), *layers, CACHE, *CACHES)
 
 
 def _may_be_registered(name: str) -> bool:

@@ -14,6 +14,7 @@ from tcdebug.minifier.cases.layer_names import (
     CACHE,
     CACHES,
     CUDAGRAPHS,
+    DYNAMO_CODE,
     EXPORT,
     GUARDS,
     ORDER,
@@ -35,7 +36,7 @@ CLOSED = (
     *(f"runtime.{name}" for name in ("bodies", "cudagraphs")),
     *(f"triton.{name}" for name in ("llvm", "multiply_add", "ptxas")),
     CUDAGRAPHS,
-    *(*ORDER, WRAPPER, EXPORT, AOTINDUCTOR, SCRIPT, *GUARDS.values(), CACHE, *CACHES),
+    *(*ORDER, DYNAMO_CODE, WRAPPER, EXPORT, AOTINDUCTOR, SCRIPT, *GUARDS.values(), CACHE, *CACHES),
 )
 """The units of the closed families, of both compilers."""
 OTHERS = (

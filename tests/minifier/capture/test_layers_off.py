@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch._dynamo.exc import UncapturedHigherOrderOpError
+from torch._dynamo.testing import CompileCounter, CompileCounterWithBackend
 from torch._functorch import config as functorch_config
 from torch._higher_order_ops.while_loop import while_loop
 from torch._inductor import config as inductor_config
@@ -18,6 +19,7 @@ from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.capture.layers_off import layers_off
 from tcdebug.minifier.cases.layer_names import CACHES, PRECISION, ROUNDING_CONTROLS, STAND_INS
 from tcdebug.minifier.targets import inductor
+from tcdebug.minifier.targets.captures import CapturedInside
 
 
 def off(*names: str) -> Any:
@@ -108,6 +110,65 @@ def test_without_its_wrapper_torch_compile_returns_what_it_is_given() -> None:
     with off("layer.dynamo.wrapper"):
         assert torch.compile(linear, backend=never) is linear
         assert torch.compile(backend=never, mode="default")(is_captured) is is_captured
+
+
+def notes_calls(x: torch.Tensor, calls: list[int]) -> torch.Tensor:
+    calls.append(len(calls))
+    return x * len(calls)
+
+
+def leaves_alone(x: torch.Tensor, calls: list[int]) -> torch.Tensor:
+    torch._dynamo.graph_break()
+    return notes_calls(x, calls)
+
+
+def is_skipped(x: torch.Tensor, calls: list[int]) -> torch.Tensor:
+    torch._dynamo.skip_frame()
+    calls.append(len(calls))
+    return x * len(calls)
+
+
+@pytest.mark.parametrize("function", [notes_calls, is_skipped])
+def test_a_call_that_is_captured_only_to_be_counted_runs_once_in_eager(
+    function: Callable[..., torch.Tensor],
+) -> None:
+    calls: list[int] = []
+    counter = CompileCounter()
+    with off("layer.dynamo.code"):
+        compiled = torch.compile(function, backend=counter)
+        results = [compiled(torch.ones(1), calls).item() for _ in range(3)]
+    assert (results, calls) == ([1, 2, 3], [0, 1, 2])
+    assert counter.frame_count == (3 if function is notes_calls else 0)
+
+
+@pytest.mark.parametrize("counter", [CompileCounter(), CompileCounterWithBackend("inductor")])
+@pytest.mark.parametrize("layer", ["layer.dynamo.code", *STAND_INS])
+def test_compiles_are_counted_whatever_backend_takes_the_place_of_the_counter(
+    layer: str, counter: Any
+) -> None:
+    counter.clear()
+    with off(layer):
+        net = torch.compile(torch.nn.Linear(2, 2), backend=counter, dynamic=False, fullgraph=True)
+        for size in (1, 1, 3):
+            net(torch.ones(size, 2))
+    assert (counter.frame_count, counter.op_count) == (2, 2)
+
+
+def test_what_dynamo_refuses_runs_in_eager_where_its_captures_only_count() -> None:
+    with off("layer.dynamo.code"):
+        refused = torch.compile(leaves_alone, backend=CompileCounter(), fullgraph=True)
+        assert refused(torch.ones(1), []).item() == 1
+
+
+def test_a_capture_inside_a_function_that_runs_already_is_an_error() -> None:
+    calls: list[int] = []
+
+    def outer(x: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.skip_frame()
+        return notes_calls(x, calls)
+
+    with off("layer.dynamo.code"), pytest.raises(CapturedInside, match="outer"):
+        torch.compile(outer, backend=CompileCounter())(torch.ones(1))
 
 
 FACTOR = {0: 2.0}

@@ -273,6 +273,22 @@ def test_eager_is_no_evidence_against_a_script_that_counts_compiles(
     assert LayerSearch(ask, FAILS, {(): FAILS}).find().layer == "layer.script"
 
 
+@pytest.mark.parametrize("in_eager", [FAILS, OTHER])
+@pytest.mark.parametrize(
+    ("passing", "layer"), [([("layer.dynamo.code",)], "layer.dynamo.code"), ([], "")]
+)
+def test_a_script_that_counts_compiles_passes_in_eager_if_they_are_counted(
+    in_eager: Outcome, passing: list[Off], layer: str
+) -> None:
+    def ask(questions: tuple[Off, ...]) -> Runs:
+        runs = {off: PASSES if off in passing else FAILS for off in questions}
+        return runs | {off: in_eager for off in questions if off == EAGER}
+
+    finding = LayerSearch(ask, FAILS, {(): FAILS}, may_count=lambda: True).find()
+    assert (finding.layer, finding.settled) == (layer, bool(layer))
+    assert any("compiles are counted" in note for note in finding.notes) == bool(layer)
+
+
 @pytest.mark.parametrize("counts", [True, False])
 def test_a_script_that_counts_compiles_may_fail_otherwise_in_eager(counts: bool) -> None:
     def ask(questions: tuple[Off, ...]) -> Runs:
