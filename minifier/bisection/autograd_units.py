@@ -39,10 +39,14 @@ Bisected = Callable[[Outcome, Toggles], Verdict]
 ALONE = "AOTAutograd alone"
 """The purpose of a run with AOTAutograd and nothing after it."""
 ONE_NODE = (
-    "it passes if autograd records the operators of the traced graph: what AOTAutograd makes for "
-    "gradients is at fault, which is one node of autograd, with a backward of its own"
+    "it passes if autograd records the traced operators themselves: at fault is the single node of "
+    "autograd, with a backward of its own, that AOTAutograd puts in their place"
 )
 """A note on a failure that goes away with AUTOGRAD_BACKWARD off."""
+NOT_A_UNIT = (
+    "it fails with all units of AOTAutograd off: at fault is a step of AOTAutograd that is not a "
+    "unit"
+)
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,7 @@ def _find_autograd_units(
         if _is_in_backward(asked, base, alone, confidence):
             decision = Decision(AUTOGRAD_BACKWARD, AUTOGRAD_BACKWARD, "", 0, True)
             return AutogradFinding((Fault(failure, (decision,), whole_unit=True),), (ONE_NODE,))
-        return AutogradFinding(notes=("no unit of AOTAutograd is at fault",))
+        return AutogradFinding(notes=(NOT_A_UNIT,))
     if not verdict.confirmed:
         return AutogradFinding(notes=("no unit of AOTAutograd was confirmed to be at fault",))
     units = verdict.units()

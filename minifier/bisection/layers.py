@@ -85,6 +85,6 @@ def _note(layer: str, rungs: list[ladder.Rung], backend: str) -> str:
     if layer == ladder.LAST:
         return "it fails with the backend eager too: Dynamo, or the graph itself, is at fault"
     return (
-        f"no unit of {backend} was confirmed to be at fault; it passes with {rungs[-1].backend} in "
-        f"place of {backend}, so it is {layer}"
+        f"no unit of {backend} was confirmed to be at fault; with {rungs[-1].backend} in place of "
+        f"{backend} it passes, so the layer at fault is {layer}"
     )

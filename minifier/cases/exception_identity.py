@@ -19,7 +19,8 @@ PLAIN = (
     (re.compile(r"^CUDA error: out of memory.*"), "CUDA out of memory"),
     (re.compile(r"^(CUDA error: CU[A-Z]+_STATUS_[A-Z_]+).*"), r"\1"),
     (re.compile(r"(/[\w.+-]+)+/?"), "<path>"),
-    (re.compile(r"'[^']*'|\"[^\"]*\"|\u2018[^\u2019]*\u2019"), "<name>"),
+    (re.compile(r"(?:(?<!\w)|(?<=\b[bru]))'[^']*'(?!\w)"), "<name>"),  # not between apostrophes
+    (re.compile(r"\"[^\"]*\"|\u2018[^\u2019]*\u2019"), "<name>"),
     (re.compile(r"\bNode %?[A-Za-z_]\w*"), "Node <name>"),
     (re.compile(r"\b(s|u|zf|zuf|ps|ks|tmp|buf|arg)\d+(?=_\d|\b)"), r"\1"),
     (re.compile(r"\b([A-Za-z_]+?)_\d+\b"), r"\1"),

@@ -126,7 +126,9 @@ def _fault_rows(fault: ReportedFault) -> list[tuple[str, str]]:
         for unit in fault.within
     ]
     if fault.alternatives:
-        rows.append(("or", f"[unit]{', '.join(fault.alternatives)}[/]: passes only if all are off"))
+        these = "this is" if len(fault.alternatives) == 1 else "these are"
+        units = ", ".join(fault.alternatives)
+        rows.append(("or", f"[unit]{units}[/]: it passes only if {these} off too"))
     if fault.partners:
         are = "is" if len(fault.partners) == 1 else "are"
         rows.append(("only if", f"[unit]{', '.join(fault.partners)}[/] {are} on too"))

@@ -40,6 +40,8 @@ from tcdebug.minifier.repros.judge.exceptions import exception_result
         ("no such file: /home/me/a-b/c.cpp", "no such file: <path>"),
         ("no entry for 'aten.tanh' in \"table\"", "no entry for <name> in <name>"),
         ("error: \u2018tmp3\u2019 was not declared", "error: <name> was not declared"),
+        ("it's in vmap, which isn't right", "it's in vmap, which isn't right"),
+        ("the 'x' of a's key b'y' and 'z'", "the <name> of a's key b<name> and <name>"),
         ("buffer add_12 is read before mul_3", "buffer add is read before mul"),
         ("buffer add is read before mul", "buffer add is read before mul"),
         ("Node add_1 was invalid, but is output", "Node <name> was invalid, but is output"),

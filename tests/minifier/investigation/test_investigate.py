@@ -247,8 +247,8 @@ def test_the_layer_of_a_unit_without_which_it_fails_in_a_different_way_is_named(
     assert [b.off for b in findings.branches] == [["layer.backend"]]
     assert findings.confirmed
     assert findings.notes == [
-        "no unit of inductor was confirmed to be at fault; it passes with "
-        "aot_eager_decomp_partition in place of inductor, so it is layer.backend",
+        "no unit of inductor was confirmed to be at fault; with aot_eager_decomp_partition in "
+        "place of inductor it passes, so the layer at fault is layer.backend",
         "suspected, but not confirmed: lower.a",
     ]
 
