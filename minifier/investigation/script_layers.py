@@ -124,7 +124,7 @@ RUNS = {
     PROGRAM_PASSES: "without its gated passes",
     AUTOGRAD_BACKWARD: "without AOTAutograd's backward",
     PRECISION: "in eager with its graphs in float64",
-    ROUNDING: "in eager with noise in what its graphs round",
+    ROUNDING: "in eager with rounding noise in its graphs",
     ROUNDING_CONTROLS[PRECISION]: "in eager with its graphs computed twice",
     ROUNDING_CONTROLS[ROUNDING]: "with AOTAutograd alone and without noise",
     EXPORT: "with nothing exported",

@@ -33,6 +33,9 @@ REUSE = Patch(
     "memory.reuse cannot be switched off",
     takes=("free_line",),
 )
+CALL = Patch(
+    "torch._inductor.ir:FallbackKernel", "codegen", "memory.zero_tensor cannot be switched off"
+)
 CODE, CODE_IN_CPP = (
     Patch(
         "torch._inductor.graph:GraphLowering",
@@ -41,9 +44,11 @@ CODE, CODE_IN_CPP = (
     )
     for name in ("codegen", "codegen_with_cpp_wrapper")
 )
-PATCHES = (TILING, VECTOR_DTYPES, REUSE, CODE, CODE_IN_CPP)
+PATCHES = (TILING, VECTOR_DTYPES, REUSE, CALL, CODE, CODE_IN_CPP)
 
 
+ZERO_TENSOR, ZEROS = torch.ops.aten._efficientzerotensor.default, torch.ops.aten.zeros.default
+"""The operator whose result has no memory, and the one with the same arguments whose result has."""
 THREADS = "cpp.threads"
 """Not asked if a graph has attention. Its template allocates memory for a fixed number of threads,
 and runs on as many as torch has."""
@@ -52,7 +57,7 @@ ATTENTION = (torch.ops.higher_order.flex_attention, torch.ops.higher_order.flex_
 
 @contextlib.contextmanager
 def kernels(gate: Gate, log: EventLog) -> Iterator[None]:
-    """Let vectorised kernels, reused buffers, and each setting once per graph, ask.
+    """Let vectorised kernels, reused buffers, zeros, and each setting once per graph, ask.
 
     A kernel and a buffer ask too if the choice of tiles, or the check whether it fits, raises.
     """
@@ -87,6 +92,16 @@ def kernels(gate: Gate, log: EventLog) -> Iterator[None]:
 
         return should_reuse_buffer
 
+    def calling(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def codegen(self: Any, *args: Any, **kwargs: Any) -> Any:
+            zeros = self.op_overload is ZERO_TENSOR and not V.graph.cpp_wrapper
+            if zeros and not gate.allows("memory.zero_tensor", self.get_name()):
+                self.op_overload, self.python_kernel_name = ZEROS, f"torch.ops.{ZEROS}"
+            return original(self, *args, **kwargs)
+
+        return codegen
+
     def configured(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def codegen(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -102,6 +117,7 @@ def kernels(gate: Gate, log: EventLog) -> Iterator[None]:
     with (
         patched(TILING, vectorizing, log),
         patched(REUSE, reusing, log),
+        patched(CALL, calling, log),
         patched(CODE, configured, log),
         patched(CODE_IN_CPP, configured, log),
     ):

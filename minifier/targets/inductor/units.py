@@ -71,6 +71,7 @@ def units() -> Iterator[Unit]:
         yield Unit(name, summary)
     yield Unit("codegen.vectorize", "use vector instructions, kernel by kernel")
     yield Unit("memory.reuse", "write a result to the memory of a dead one, buffer by buffer")
+    yield Unit("memory.zero_tensor", "leave a tensor of zeros without memory, call by call")
     yield Unit("cudagraphs", "replay a CUDA graph instead of launching kernels")
     for layer, backend in BELOW_AOTINDUCTOR.items():
         yield Unit(layer, f"everything above the backend {backend}, as a whole")

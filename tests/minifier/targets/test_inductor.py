@@ -18,7 +18,10 @@ from property_settings import property_settings
 from torch._functorch._aot_autograd import graph_compile
 from torch._inductor import config, lowering
 from torch._inductor.codegen import wrapper
+from torch._inductor.compile_fx import compile_fx_inner
 from torch._inductor.exc import InductorError
+from torch._inductor.virtualized import V
+from torch._subclasses import FakeTensorMode
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Decision
@@ -173,6 +176,26 @@ def test_memory_that_would_be_reused_wrongly_is_not_with_the_unit_off(
         assert torch.compile(positive)(torch.ones(4, 4)).dtype is torch.int32
     (refused,) = [d for d in gate.decisions if not d.allowed]
     assert (refused.unit, refused.subject) == ("memory.reuse", "buf0 for buf2")
+
+
+@pytest.mark.parametrize("off", [["memory.zero_tensor"], []])
+def test_zeros_without_memory_have_memory_with_the_unit_off(off: list[str]) -> None:
+    """A kernel that reads such zeros reads address 0 (#190856)."""
+    aten, graph = torch.ops.aten, torch.fx.Graph()
+    x = graph.placeholder("x")
+    zeros = graph.call_function(aten._efficientzerotensor.default, ([4],))
+    graph.output((graph.call_function(aten.add.Tensor, (x, zeros)),))
+    with FakeTensorMode() as mode:
+        inputs = [mode.from_tensor(torch.ones(4))]
+        for node in list(graph.nodes)[:3]:
+            node.meta["val"] = torch.ones(4)
+    module = torch.fx.GraphModule({}, graph)
+    with inductor.switched(Toggles.parse(off), EventLog(None)) as gate, V.set_fake_mode(mode):
+        compiled = compile_fx_inner(module, inputs)
+    asked = [d for d in gate.decisions if d.unit == "memory.zero_tensor"]
+    assert [d.allowed for d in asked] == [not off]
+    if off:
+        assert torch.equal(compiled([torch.ones(4)])[0], torch.ones(4))
 
 
 def test_one_lowering_alone_writes_one_kernel() -> None:
