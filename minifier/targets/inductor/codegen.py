@@ -92,16 +92,6 @@ def kernels(gate: Gate, log: EventLog) -> Iterator[None]:
 
         return should_reuse_buffer
 
-    def calling(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def codegen(self: Any, *args: Any, **kwargs: Any) -> Any:
-            zeros = self.op_overload is ZERO_TENSOR and not V.graph.cpp_wrapper
-            if zeros and not gate.allows("memory.zero_tensor", self.get_name()):
-                self.op_overload, self.python_kernel_name = ZEROS, f"torch.ops.{ZEROS}"
-            return original(self, *args, **kwargs)
-
-        return codegen
-
     def configured(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def codegen(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -117,11 +107,27 @@ def kernels(gate: Gate, log: EventLog) -> Iterator[None]:
     with (
         patched(TILING, vectorizing, log),
         patched(REUSE, reusing, log),
-        patched(CALL, calling, log),
+        patched(CALL, _calling(gate), log),
         patched(CODE, configured, log),
         patched(CODE_IN_CPP, configured, log),
     ):
         yield
+
+
+def _calling(gate: Gate) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return what lets each call that makes zeros without memory ask; refused, they have memory."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def codegen(self: Any, *args: Any, **kwargs: Any) -> Any:
+            zeros = self.op_overload is ZERO_TENSOR and not V.graph.cpp_wrapper
+            if zeros and not gate.allows("memory.zero_tensor", self.get_name()):
+                self.op_overload, self.python_kernel_name = ZEROS, f"torch.ops.{ZEROS}"
+            return original(self, *args, **kwargs)
+
+        return codegen
+
+    return make
 
 
 def _has_attention(graph: torch.fx.Graph) -> bool:
