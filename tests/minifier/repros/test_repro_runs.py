@@ -230,6 +230,24 @@ def test_the_runs_of_one_repro_share_their_seconds(tmp_path: Path) -> None:
     assert (off, only) == (LATE, LATE), "they were not started"
 
 
+@pytest.mark.parametrize(("kind", "together"), [("exception", True), ("hang", False)])
+def test_two_runs_of_a_script_go_on_at_the_same_time_unless_they_are_timed(
+    kind: str, together: bool, tmp_path: Path
+) -> None:
+    """Each run waits for the other to start."""
+    path, met = tmp_path / "repro.py", tmp_path / "met"
+    met.mkdir()
+    path.write_text(
+        f"import os, pathlib, sys, time\nEXPECTED = {{'kind': {kind!r}}}\n"
+        f"met = pathlib.Path({str(met)!r})\n(met / str(os.getpid())).touch()\n"
+        f"end = time.monotonic() + {20 if together else 0.2}\n"
+        "while len([*met.iterdir()]) < 2 and time.monotonic() < end:\n    time.sleep(0.01)\n"
+        "sys.exit(len([*met.iterdir()]))"
+    )
+    as_is, off, only = verify_switched(path, ["layer.backend"], [])
+    assert (as_is.status, off and off.status, only) == (2 if together else 1, 2, None)
+
+
 @pytest.mark.usefixtures("warm")
 def test_a_repro_of_an_endless_kernel_watches_the_device_and_passes_once_kernels_end(
     tmp_path: Path,
