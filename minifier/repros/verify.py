@@ -189,9 +189,8 @@ def verify_switched(
             )
     asked = [(), *(toggles for toggles in (off, only) if toggles)]
     with ThreadPoolExecutor(2 if UNTIMED.search(text) else 1) as pool:
-        ended = pool.map(within, asked)
-        as_is, rest = next(ended), [*ended]
-    return as_is, rest.pop(0) if off else None, rest.pop(0) if only else None
+        as_is, *others = pool.map(within, asked)
+    return as_is, others.pop(0) if off else None, others.pop(0) if only else None
 
 
 @contextlib.contextmanager
