@@ -78,8 +78,6 @@ extern "C" double fmod(double, double);
 static inline double lgamma_(double x) { return lgamma(x); }
 static inline double fmod_(double x, double y) { return fmod(x, y); }
 
-static inline float nextafter_(float x, float y) { return __builtin_nextafterf(x, y); }
-static inline double nextafter_(double x, double y) { return __builtin_nextafter(x, y); }
 
 static inline float sqrt_(float x) { return __builtin_sqrtf(x); }
 static inline double sqrt_(double x) { return __builtin_sqrt(x); }
@@ -96,6 +94,17 @@ static inline double abs_(double x) { return __builtin_fabs(x); }
 template <typename T> static inline T abs_(T x) { return (T)(x < 0 ? -x : x); }
 static inline float copysign_(float x, float y) { return __builtin_copysignf(x, y); }
 static inline double copysign_(double x, double y) { return __builtin_copysign(x, y); }
+
+// The bits of neighbouring numbers of one sign are neighbouring integers, which grow away from zero.
+// The loops of glibc's function are not vectorized.
+template <typename T, typename Bits> static inline T next_(T x, T y, Bits one) {
+  const Bits step = (x < y) == (x > 0) ? one : (Bits)(0 - one);
+  const T moved = x == 0 ? copysign_(bits_as<T>(one), y) : bits_as<T>((Bits)(bits_as<Bits>(x) + step));
+  const T near = x == y ? y : moved;
+  return (x != x) | (y != y) ? x + y : near;
+}
+static inline float nextafter_(float x, float y) { return next_(x, y, (uint32_t)1); }
+static inline double nextafter_(double x, double y) { return next_(x, y, (uint64_t)1); }
 
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
 static inline float multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }

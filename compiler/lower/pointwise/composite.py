@@ -45,7 +45,18 @@ def round_decimals(site: Site, x: Tensor, *, decimals: int) -> Tensor:
     return site.tensor(lambda point: element(x.broadcast(point)))
 
 
+def nextafter(site: Site, x: Tensor, y: Tensor) -> Tensor:
+    """The next number towards another one. Half types would be computed as floats."""
+    dtype = site.dtype
+    if dtype not in FLOATS:
+        raise NotLowered(f"neighbours of {dtype}")
+    return site.tensor(
+        lambda point: call("nextafter", x.broadcast(point, dtype), y.broadcast(point, dtype))
+    )
+
+
 TABLE: dict[torch._ops.OpOverload, Lowering] = {
     aten.angle.default: angle,
+    aten.nextafter.default: nextafter,
     aten.round.decimals: round_decimals,
 }

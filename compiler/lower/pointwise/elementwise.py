@@ -359,7 +359,6 @@ TABLE: dict[torch._ops.OpOverload, Lowering] = {
     aten.copysign.Scalar: binary("copysign"),
     aten.maximum.default: binary("maximum"),
     aten.minimum.default: binary("minimum"),
-    aten.nextafter.default: binary("nextafter"),
     aten.fmax.default: binary("fmax"),
     aten.fmin.default: binary("fmin"),
     aten.clamp.default: clamp,

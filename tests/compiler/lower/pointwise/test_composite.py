@@ -37,3 +37,21 @@ def test_rsub_subtracts_its_first_operand_from_the_second() -> None:
     once, left = compiled_with_reasons(function)
     assert once(*inputs).tolist() == [3.0, 1.0]
     assert left == {}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_neighbours_of_numbers(dtype: torch.dtype) -> None:
+    """Of zeros, the extremes, and numbers where the exponent changes, in all directions."""
+    limits = torch.finfo(dtype)
+    smallest = limits.smallest_normal * limits.eps
+    some = [*VALUES, 1.0, 2.0, smallest, limits.smallest_normal, limits.max]
+    values = torch.tensor([*some, *(-v for v in some)], dtype=dtype)
+    pairs = torch.cartesian_prod(values, values)
+    x, y = pairs[:, 0].contiguous(), pairs[:, 1].contiguous()
+    assert_as_eager(compiled(torch.nextafter), torch.nextafter, [x, y], exact=True)
+
+
+def test_the_neighbour_of_a_bfloat16_is_another_bfloat16() -> None:
+    x = torch.tensor([1.0, -1.0], dtype=torch.bfloat16)
+    found = compiled(torch.nextafter)(x, torch.tensor([2.0, 2.0], dtype=torch.bfloat16))
+    assert found.tolist() == [1.0078125, -0.99609375]
