@@ -15,6 +15,7 @@ from tcdebug.compiler.pregrad.dropout_removal import dropout_removal
 from tcdebug.compiler.pregrad.fused_attention import fused_attention
 from tcdebug.compiler.pregrad.redundant_casts import redundant_casts
 from tcdebug.compiler.pregrad.redundant_masks import redundant_masks
+from tcdebug.compiler.pregrad.separate_interpolation import separate_interpolation
 from tcdebug.compiler.pregrad.whole_interpolation import whole_interpolation
 
 Pass = Callable[[fx.Graph], bool]
@@ -24,5 +25,6 @@ PREGRAD_PASSES: tuple[Pass, ...] = (
     redundant_casts,
     fused_attention,
     whole_interpolation,
+    separate_interpolation,
     redundant_masks,
 )
