@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
-from tcdebug.compiler.ir.arithmetic.index import Axis, Index, to_index
-from tcdebug.compiler.ir.expr import Call, Constant, Expr, IndexValue
+from tcdebug.compiler.ir.arithmetic.index import Atom, Axis, Index, to_index
+from tcdebug.compiler.ir.expr import Call, Constant, Expr, IndexValue, indirect_atoms
 
 MANY = 8
 """The most parts that are counted."""
@@ -62,19 +62,30 @@ def linear_parts(expr: Expr, axis: Axis) -> int | None:
 
     None if there are more than MANY, or if it is not linear.
     """
+    found = ranges(expr, axis)
+    return None if found is None else len(found)
+
+
+def ranges(expr: Expr, axis: Axis) -> list[tuple[int, int, Linear]] | None:
+    """Return the parts of an axis, from a point to before another one, and the integer on each.
+
+    None if there are more than MANY, or if it is not linear.
+    """
     size = axis.size.constant
     if size is None:
         return None
-    ranges, parts = [(0, size)], 0
-    while ranges and parts + len(ranges) <= MANY:
-        low, high = ranges.pop()
+    left, parts = [(0, size)], list[tuple[int, int, Linear]]()
+    while left and len(parts) + len(left) <= MANY:
+        low, high = left.pop()
         try:
-            if linear(expr, axis, low, high) is None:
-                return None
-            parts += 1
+            value = linear(expr, axis, low, high)
         except Changes as at:
-            ranges += [(at.point, high), (low, at.point)]
-    return None if ranges else parts
+            left += [(at.point, high), (low, at.point)]
+            continue
+        if value is None:
+            return None
+        parts.append((low, high, value))
+    return None if left else parts
 
 
 def linear(expr: Expr, axis: Axis, low: int, high: int) -> Linear | None:
@@ -97,7 +108,7 @@ def linear(expr: Expr, axis: Axis, low: int, high: int) -> Linear | None:
             case Constant():
                 return Linear(0, int(expr.value))
             case IndexValue():
-                return _of_index(expr.index, axis)
+                return _of_index(expr.index, axis) or through(expr.index)
             case Call():
                 operands: list[Linear] = []
                 for argument in expr.args:
@@ -107,6 +118,16 @@ def linear(expr: Expr, axis: Axis, low: int, high: int) -> Linear | None:
                     operands.append(operand)
                 return _applied(expr, operands, low, high)
         return None
+
+    def through(index: Index) -> Linear | None:
+        """An index that depends on others, each of which is linear."""
+        places: dict[Atom, Index] = {}
+        for atom in indirect_atoms(index):
+            place = None if atom.checked else value(atom.expr)
+            if place is None:
+                return None
+            places[atom] = to_index(axis) * place.slope + place.start
+        return _of_index(index.substitute(places), axis) if places else None
 
     return value(expr)
 

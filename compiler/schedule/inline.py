@@ -13,6 +13,7 @@ from dataclasses import replace
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.arithmetic.index import Atom, Index, product, to_index
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate, nearest
+from tcdebug.compiler.ir.chosen_places import with_chosen_places
 from tcdebug.compiler.ir.cost import arithmetic, load_count
 from tcdebug.compiler.ir.expr import (
     Expr,
@@ -61,20 +62,32 @@ def inline_producers(graph: Graph, gate: Gate) -> Graph:
 
     A producer may lose all consumers but one, and so become cheap. Therefore this is repeated.
     """
+    sizes = {name: buffer.size for name, buffer in graph.buffers().items()}
+
+    def prepared(node: Node) -> Node:
+        chosen = with_chosen_places(node, sizes)
+        if chosen is node or not gate.allows(UNIT, f"places of {node.name}"):
+            return node
+        return chosen
+
     while True:
-        smaller = inlined_where(graph, gate, UNIT, too_expensive)
+        smaller = inlined_where(graph, gate, UNIT, too_expensive, prepared)
         if len(smaller.nodes) == len(graph.nodes):
             return smaller
         graph = smaller
 
 
 def inlined_where(
-    graph: Graph, gate: Gate, unit: str, refuses: Callable[[Pointwise, Sequence[Node], bool], str]
+    graph: Graph,
+    gate: Gate,
+    unit: str,
+    refuses: Callable[[Pointwise, Sequence[Node], bool], str],
+    prepared: Callable[[Node], Node] = lambda node: node,
 ) -> Graph:
     """Return the graph with producers computed inside their consumers, where that is legal.
 
     `refuses` takes a producer, its consumers, and whether it is in memory in any case. It returns
-    why the producer is stored, or an empty text.
+    why the producer is stored, or an empty text. `prepared` rewrites a node that has its producers.
     """
     nodes: dict[str, Node] = {node.name: node for node in graph.nodes}
     position = {name: k for k, name in enumerate(nodes)}
@@ -89,7 +102,7 @@ def inlined_where(
     overwritten = _next_writes(graph, position)
     updated = {name for node in graph.nodes for name in written(node)}
     for name in position:
-        producer = nodes[name]
+        producer = nodes[name] = prepared(nodes[name])
         if not isinstance(producer, Pointwise) or not plain(producer):
             continue
         if producer.into or name in updated:

@@ -15,6 +15,7 @@ import torch
 from tcdebug.compiler.codegen.cpp.emit import CppEmitter
 from tcdebug.compiler.codegen.kernels.flatten import FlatNode
 from tcdebug.compiler.ir.arithmetic.index import Atom, Axis, Index, to_index
+from tcdebug.compiler.ir.cost import HEAVY
 from tcdebug.compiler.ir.expr import (
     Call,
     Constant,
@@ -33,8 +34,10 @@ from tcdebug.compiler.ir.linear_parts import Changes, Linear, linear, truth
 SHORTEST = 64
 """The fewest points that parts without a condition have on average. g++ vectorizes a condition with
 masks, which costs less than several short loops."""
-SHORTEST_DIRECT = 8
+SHORTEST_DIRECT = 2
 """The same for parts that read neighbours instead of elements through an index."""
+SHORTEST_EXPENSIVE = 4
+"""The same if these parts compute functions, which are slow for single elements."""
 LARGEST = 1200
 """The most expression nodes in all parts together."""
 
@@ -153,12 +156,24 @@ def _knowing(condition: Expr, value: Constant) -> Callable[[Expr], Expr]:
     return change
 
 
+def _has_function(node: FlatNode) -> bool:
+    """Return whether a node computes a function of a value, not only of an index."""
+    left = [node.body]
+    while left:
+        expr = left.pop()
+        if isinstance(expr, Call) and expr.name in HEAVY:
+            return True
+        left.extend(expr.operands)
+    return False
+
+
 def _by_ranges(nodes: tuple[FlatNode, ...], axis: Axis, left: list[int]) -> tuple[Part, ...] | None:
     """The parts of an axis, in order; one if they would be short; None if they are too large."""
     size = axis.size.constant
     assert size is not None
     through = any(_reads_through(e, axis) for n in nodes for e in walk(n.body))
-    shortest = SHORTEST_DIRECT if through else SHORTEST
+    direct = SHORTEST_EXPENSIVE if any(map(_has_function, nodes)) else SHORTEST_DIRECT
+    shortest = direct if through else SHORTEST
     parts: list[Part] = []
     ranges = [(0, size)]
     while ranges:
