@@ -15,6 +15,7 @@ UNITS = {
     "codegen.branchless": "compute both sides of a choice in vectors if one calls a function",
     "codegen.unroll": "write the points of a short axis one after the other",
     "codegen.vectorize": "use vector instructions in the innermost loop",
+    "codegen.narrow": "use vectors of 256 bits in loops that wait for memory",
     "codegen.parallelize": "distribute the outer loops among threads",
     "codegen.scratch": "keep a row of expensive values for a later sweep",
     "codegen.template": "write a matrix product and the work around it as one kernel",

@@ -42,6 +42,9 @@ SLOTS = 64
 """Pieces of a split reduction. The number is fixed, so that sums do not depend on the number of
 threads."""
 
+ALIGNED = 32
+"""The elements of which pieces are multiples. Vectors that lie in two cache lines take longer."""
+
 LONGEST_COPIED = 4000
 """The most characters of the loops over lanes that are written twice. They take g++ about 0.1 s."""
 
@@ -84,7 +87,8 @@ class CppKernelWriter:
 
     def write(self) -> str:
         """Return the C++ function."""
-        head = f'extern "C" int {self.kernel.name}({", ".join(self.arguments.declarations)})'
+        name = f"{'TCD_NARROW ' if self.choices.narrow else ''}{self.kernel.name}"
+        head = f'extern "C" int {name}({", ".join(self.arguments.declarations)})'
         function = self.emit.enter(head)
         function.add("int found = TCD_OK, *const status = &found;")
         if self.choices.split:
@@ -247,7 +251,8 @@ class CppKernelWriter:
                 self.emit.innermost.add(f"{ctype} slots_{accumulator.variable(field)}[{SLOTS}];")
             size = index_text(self.kernel.inner[0].size)
             self.emit.enter(f"for (int slot = 0; slot < {SLOTS}; ++slot)")
-            self.emit.innermost.add(f"const int64_t piece = ({size} + {SLOTS - 1}) / {SLOTS};")
+            whole = f"({size} + {SLOTS * ALIGNED - 1}) / {SLOTS * ALIGNED} * {ALIGNED}"
+            self.emit.innermost.add(f"const int64_t piece = {whole};")
             self.emit.innermost.add("const int64_t low = slot * piece;")
             self.emit.innermost.add(f"const int64_t high = index_min(low + piece, {size});")
             self.sweeps.declare(accumulators)

@@ -45,6 +45,13 @@ static inline double as_double(int64_t bits) { return bits_as<double>(bits); }
 typedef uint16_t bfloat16;  // the bits; arithmetic is done in float
 typedef uint16_t float16;  // likewise
 
+// For kernels that wait for memory: vectors of 256 bits instead of 512.
+#if defined(__AVX512F__) && defined(__GNUC__) && !defined(__clang__)
+#define TCD_NARROW __attribute__((target("prefer-vector-width=256")))
+#else
+#define TCD_NARROW
+#endif
+
 #if defined(TCD_VECTOR_MATH) && defined(__GNUC__) && !defined(__clang__)
 #define TCD_SIMD __attribute__((simd("notinbranch"), const, nothrow))
 #else

@@ -21,6 +21,7 @@ from tcdebug.compiler.codegen.cpp.variants import (
     index_sets,
     innermost,
     lane_axis,
+    waits_for_memory,
 )
 from tcdebug.compiler.codegen.kernels.call import KernelCall, describe
 from tcdebug.compiler.codegen.kernels.column_values import with_column_values
@@ -174,6 +175,13 @@ def _choose(flat: FlatKernel, subject: str, gate: Gate) -> KernelVariant:
     blocks = vectorize and lane is None and any(block_of(flat, s) for s in segments(flat))
     return KernelVariant(
         vectorize=vectorize,
+        narrow=(
+            vectorize
+            and tiled is None
+            and sets is None
+            and waits_for_memory(flat)
+            and gate.allows("codegen.narrow", subject)
+        ),
         parallelize=can_share(flat) and gate.allows("codegen.parallelize", subject),
         lane=lane,
         rows=rows,

@@ -20,8 +20,8 @@ from tcdebug.compiler.codegen.kernels.half_values import HALVES
 from tcdebug.compiler.codegen.kernels.sweeps import reads_of, segments
 from tcdebug.compiler.ir.arithmetic.index import Axis, Index, product
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
-from tcdebug.compiler.ir.cost import LONGEST_TRANSPOSED_ROW, arithmetic
-from tcdebug.compiler.ir.expr import Load, walk
+from tcdebug.compiler.ir.cost import HEAVY, LONGEST_TRANSPOSED_ROW, arithmetic
+from tcdebug.compiler.ir.expr import Call, Guarded, Load, indices, indirect_atoms, walk
 from tcdebug.compiler.ir.operations import gives_place
 
 SCRATCH = 1 << 13
@@ -55,6 +55,10 @@ LEFT_OVER = 3.0
 """The cost of an operation on a point that is left over at the end of a row, or of a position."""
 SCAN = 5.0
 """The cost of a step of a scan, which waits for the one before."""
+FROM_MEMORY = 1 << 20
+"""The bytes from which a loop waits for memory: as many as the second level of the cache holds."""
+NARROWEST = 4
+"""The fewest bytes of an element in narrow vectors: bfloat16 in them took 1.13 times as long."""
 GRAIN = 1 << 15
 """The most points for which a kernel runs on one thread."""
 
@@ -76,6 +80,7 @@ class KernelVariant:
     branchless: bool = False
     blocks: bool = False
     column_values: bool = False
+    narrow: bool = False
 
 
 def innermost(kernel: FlatKernel, lane: Axis | None) -> Axis | None:
@@ -324,3 +329,32 @@ def index_sets(kernel: FlatKernel) -> Split | None:
         return None
     plan = segments(kernel)
     return split(plan[0].nodes, kernel.inner[-1]) if len(plan) == 1 else None
+
+
+def waits_for_memory(kernel: FlatKernel) -> bool:
+    """Return whether a kernel only moves many elements of one width, with little arithmetic.
+
+    Vectors of 512 bits then gain nothing, and lose where a result is stored 64 bytes behind an
+    operand, in addresses modulo 4096: a load seems to need what was stored just before it. Memory
+    that is allocated after an operand of whole pages begins there.
+    """
+    last, known = kernel.inner[-1:], points(kernel).constant
+    if kernel.accumulates or not last or known is None:
+        return False
+    if any(n.scatters or n.kind for n in kernel.nodes):
+        return False
+    accessed = [(n.dtype, n.address) for n in kernel.nodes if n.name in kernel.stored]
+    for expr in (e for n in kernel.nodes for e in walk(n.body)):
+        if isinstance(expr, Guarded) or any(indirect_atoms(i) for i in indices(expr)):
+            return False
+        if isinstance(expr, Load) and expr.index:
+            accessed.append((expr.dtype, expr.index[0]))
+    widths = {dtype.itemsize for dtype, _ in accessed}
+    if len(widths) != 1 or min(widths) < NARROWEST:
+        return False
+    if any(_access_cost(address, last[0]) > 1 for _, address in accessed):
+        return False
+    moved = sum(_access_cost(address, last[0]) == 1 for _, address in accessed)
+    work = sum(arithmetic(n.body) for n in kernel.nodes)
+    heavy = any(isinstance(e, Call) and e.name in HEAVY for n in kernel.nodes for e in walk(n.body))
+    return moved * known * min(widths) >= FROM_MEMORY and work <= EXPENSIVE and not heavy
