@@ -38,6 +38,8 @@ SHORTEST_DIRECT = 2
 """The same for parts that read neighbours instead of elements through an index."""
 SHORTEST_EXPENSIVE = 4
 """The same if these parts compute functions, which are slow for single elements."""
+FEW, SHORTEST_OF_MANY = 8, 8
+"""The same if there are more than a few parts, each of which takes g++ as long as a loop."""
 LARGEST = 1200
 """The most expression nodes in all parts together."""
 
@@ -182,7 +184,8 @@ def _by_ranges(nodes: tuple[FlatNode, ...], axis: Axis, left: list[int]) -> tupl
             changed = _rewritten(nodes, _within(axis, low, high))
         except Changes as at:
             ranges += [(at.point, high), (low, at.point)]
-            if (len(parts) + len(ranges)) * shortest > size:
+            count = len(parts) + len(ranges)
+            if count * (shortest if count <= FEW else max(shortest, SHORTEST_OF_MANY)) > size:
                 return (Part(0, size, nodes),)
             continue
         left[0] -= sum(1 for n in changed for _ in walk(n.body))

@@ -92,3 +92,10 @@ def test_a_short_row_of_a_reflection_reads_neighbours() -> None:
     assert text.count("#pragma omp simd") == 3
     heavy = kernels(lambda x: F.pad(x, (1, 1, 1, 1), mode="reflect").exp(), x)
     assert heavy.count("#pragma omp simd") == 1
+
+
+def test_a_row_that_is_read_in_turns_is_one_loop() -> None:
+    x = torch.randn(64, 300)
+    many = kernels(lambda x: x[:, torch.arange(300) % 3] + 1, x)
+    assert many.count("#pragma omp simd") <= 1
+    assert kernels(lambda x: x[:, torch.arange(300) % 150] + 1, x).count("#pragma omp simd") == 2

@@ -59,10 +59,13 @@ def test_a_cast_that_copies_stays() -> None:
 
 @pytest.mark.parametrize("unit", sorted(PREGRAD))
 def test_a_pass_that_is_off_leaves_the_graph_alone(unit: str) -> None:
-    def function(x: torch.Tensor) -> torch.Tensor:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = F.dropout(x.float(), 0.5, training=False) + 1
         y = F.scaled_dot_product_attention(y, y, y, torch.zeros(128, 128))
-        return F.interpolate((y @ y.mT).softmax(-1) @ y, scale_factor=2)
+        y = (y @ y.mT).softmax(-1) @ y
+        return F.interpolate(y, scale_factor=2), F.interpolate(
+            y.detach(), (256, 8), mode="bilinear"
+        )
 
     module = torch_graph(function, f32(1, 1, 128, 4).requires_grad_())
     before = str(module.graph)
