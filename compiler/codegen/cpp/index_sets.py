@@ -160,12 +160,13 @@ def _knowing(condition: Expr, value: Constant) -> Callable[[Expr], Expr]:
 
 def _has_function(node: FlatNode) -> bool:
     """Return whether a node computes a function of a value, not only of an index."""
-    left = [node.body]
+    left, seen = [node.body], set[str]()
     while left:
         expr = left.pop()
         if isinstance(expr, Call) and expr.name in HEAVY:
             return True
-        left.extend(expr.operands)
+        seen.add(expr.key)
+        left.extend(operand for operand in expr.operands if operand.key not in seen)
     return False
 
 
