@@ -17,6 +17,7 @@ from torch._ops import OpOverload
 from torch.fx.node import map_aggregate
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tcdebug.minifier.cases.subclasses.parts import is_wrapper
 from tcdebug.minifier.judging.reference.widened_dtypes import WIDER
 
 NARROW = (torch.bfloat16, torch.float16, torch.float32)
@@ -68,11 +69,13 @@ def _has_few(eager: Any, exact: Any, actual: Any) -> bool:
     """Whether these are floats of equal shape, not of a half type, with few values in eager."""
     if not all(isinstance(value, torch.Tensor) for value in (eager, exact, actual)):
         return False
-    wide = eager.dtype in (torch.float32, torch.float64)
+    wide = eager.dtype in (torch.float32, torch.float64) and eager.layout == torch.strided
     if not wide or not eager.shape == exact.shape == actual.shape:
         return False
+    if eager.numel() < FEW or is_wrapper(eager):
+        return 0 < eager.numel() < FEW
     values = eager.detach().flatten()
-    return 0 < len(values[:SAMPLE].unique()) < FEW and len(values.unique()) < FEW
+    return len(values[:SAMPLE].unique()) < FEW and len(values.unique()) < FEW
 
 
 def _distance(value: torch.Tensor, exact: torch.Tensor) -> float:
