@@ -72,8 +72,9 @@ def _has_few(eager: Any, exact: Any, actual: Any) -> bool:
     wide = eager.dtype in (torch.float32, torch.float64) and eager.layout == torch.strided
     if not wide or not eager.shape == exact.shape == actual.shape:
         return False
-    if eager.numel() < FEW or is_wrapper(eager):
-        return 0 < eager.numel() < FEW
+    count: int = eager.numel()
+    if count < FEW or is_wrapper(eager):
+        return 0 < count < FEW
     values = eager.detach().flatten()
     return len(values[:SAMPLE].unique()) < FEW and len(values.unique()) < FEW
 
