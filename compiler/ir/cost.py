@@ -41,6 +41,18 @@ def _weight(node: Expr) -> int:
     return 8 if node.name in HEAVY else 3 if node.name in MEDIUM else 1
 
 
+def has_function(expr: Expr) -> bool:
+    """Return whether an expression computes one of HEAVY of a value, not only of an index."""
+    left, seen = [expr], set[str]()
+    while left:
+        node = left.pop()
+        if isinstance(node, Call) and node.name in HEAVY:
+            return True
+        seen.add(node.key)
+        left.extend(operand for operand in node.operands if operand.key not in seen)
+    return False
+
+
 def load_count(expr: Expr) -> int:
     """Return the number of distinct elements that an expression reads."""
     return sum(isinstance(node, Load) for node in walk(expr))

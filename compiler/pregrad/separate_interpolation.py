@@ -12,7 +12,7 @@ operations in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from tcdebug.compiler.pregrad.node_values import example_tensor
+from tcdebug.compiler.pregrad.interpolations import InterpolateCall, replace_interpolations
 
 Tensor = torch.Tensor
 HALVES = (torch.bfloat16, torch.float16)
@@ -115,45 +115,19 @@ def _scale(source: int, points: int, aligned: bool, factor: float | None) -> flo
 
 def separate_interpolation(graph: fx.Graph) -> bool:
     """Interpolate along one dimension after the other: fewer reads go through indices."""
-    changed = False
-    for node in list(graph.nodes):
-        if node.target is not torch.nn.functional.interpolate:
-            continue
-        arguments = _arguments(node)
-        if arguments is None:
-            continue
-        with graph.inserting_before(node):
-            apart = graph.call_function(separated, arguments)
-        apart.meta = dict(node.meta)
-        node.replace_all_uses_with(apart)
-        graph.erase_node(node)
-        changed = True
-    return changed
+    return replace_interpolations(graph, separated, _arguments)
 
 
-def _arguments(node: fx.Node) -> tuple[Any, ...] | None:
+def _arguments(call: InterpolateCall) -> tuple[Any, ...] | None:
     """Return the arguments of `separated`; None if the interpolation is not matched."""
-    names = ("input", "size", "scale_factor", "mode", "align_corners")
-    given: dict[str, Any] = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
-    extra = set(given) - set(names)
-    if len(node.args) > len(names) or any(given[name] for name in extra):
+    if not _is_matched(call.x, call.y, call.mode):
         return None
-    source, mode = given.get("input"), given.get("mode", "nearest")
-    x, y = (example_tensor(n) for n in (source, node))
-    if x is None or y is None or (mode, x.dim()) not in TAPS or not _is_matched(x, y, mode):
-        return None
-    factor = given.get("scale_factor")
-    factors = list(factor) if isinstance(factor, tuple | list) else [factor] * (x.dim() - 2)
-    if not all(f is None or isinstance(f, int | float) for f in factors):
-        return None
-    scales = [None if f is None else float(f) for f in factors]
-    return (source, mode, list(y.shape[2:]), bool(given.get("align_corners")), scales)
+    return (call.source, call.mode, call.size, call.aligned, call.scales)
 
 
 def _is_matched(x: Tensor, y: Tensor, mode: str) -> bool:
     """Return whether an interpolation of x to y is matched, and reads fewer elements in parts."""
-    sizes: Sequence[Any] = (*x.shape, *y.shape)
-    if x.device.type != "cpu" or not all(isinstance(n, int) and n > 0 for n in sizes):
+    if (mode, x.dim()) not in TAPS or min((*x.shape, *y.shape)) == 0:
         return False
     if not x.dtype.is_floating_point or x.requires_grad or not x.is_contiguous():
         return False

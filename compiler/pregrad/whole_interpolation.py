@@ -14,7 +14,7 @@ import torch
 from torch import fx
 
 from tcdebug.compiler import seams
-from tcdebug.compiler.pregrad.node_values import example_tensor
+from tcdebug.compiler.pregrad.interpolations import InterpolateCall, replace_interpolations
 
 aten = torch.ops.aten
 
@@ -68,40 +68,13 @@ def interpolated(x: torch.Tensor, mode: str, size: list[int], options: list[Any]
 
 def whole_interpolation(graph: fx.Graph) -> bool:
     """Keep an interpolation with a gradient one ATen call: decomposed, its backward is slow."""
-    changed = False
-    for node in list(graph.nodes):
-        if node.target is not torch.nn.functional.interpolate:
-            continue
-        arguments = _arguments(node)
-        if arguments is None:
-            continue
-        with graph.inserting_before(node):
-            whole = graph.call_function(interpolated, arguments)
-        whole.meta = dict(node.meta)
-        node.replace_all_uses_with(whole)
-        graph.erase_node(node)
-        changed = True
-    return changed
+    return replace_interpolations(graph, interpolated, _arguments)
 
 
-def _arguments(node: fx.Node) -> tuple[Any, ...] | None:
-    """Return the arguments of `Interpolation`; None if the interpolation is not supported."""
-    names = ("input", "size", "scale_factor", "mode", "align_corners")
-    given: dict[str, Any] = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
-    extra = set(given) - set(names)
-    if len(node.args) > len(names) or any(given[name] for name in extra):
+def _arguments(call: InterpolateCall) -> tuple[Any, ...] | None:
+    """Return the arguments of `interpolated`; None if the interpolation is not supported."""
+    kind = (call.mode, call.x.dim())
+    if not call.x.requires_grad or kind not in OPERATORS:
         return None
-    source, mode = given.get("input"), given.get("mode", "nearest")
-    x, y = (example_tensor(n) for n in (source, node))
-    if x is None or y is None or not x.requires_grad or (mode, x.dim()) not in OPERATORS:
-        return None
-    sizes = (*x.shape, *y.shape)
-    if x.device.type != "cpu" or not all(isinstance(n, int) for n in sizes):
-        return None
-    aligned = [bool(given.get("align_corners"))] if OPERATORS[mode, x.dim()][2] else []
-    factor = given.get("scale_factor")
-    factors = list(factor) if isinstance(factor, tuple | list) else [factor] * 2
-    if not all(f is None or isinstance(f, int | float) for f in factors):
-        return None
-    scales = [None if f is None else float(f) for f in factors]
-    return (source, mode, list(y.shape[2:]), [*aligned, *scales])
+    aligned = [call.aligned] if OPERATORS[kind][2] else []
+    return (call.source, call.mode, call.size, [*aligned, *call.scales])

@@ -15,7 +15,7 @@ import torch
 from tcdebug.compiler.codegen.cpp.emit import CppEmitter
 from tcdebug.compiler.codegen.kernels.flatten import FlatNode
 from tcdebug.compiler.ir.arithmetic.index import Atom, Axis, Index, to_index
-from tcdebug.compiler.ir.cost import HEAVY
+from tcdebug.compiler.ir.cost import has_function
 from tcdebug.compiler.ir.expr import (
     Call,
     Constant,
@@ -158,24 +158,12 @@ def _knowing(condition: Expr, value: Constant) -> Callable[[Expr], Expr]:
     return change
 
 
-def _has_function(node: FlatNode) -> bool:
-    """Return whether a node computes a function of a value, not only of an index."""
-    left, seen = [node.body], set[str]()
-    while left:
-        expr = left.pop()
-        if isinstance(expr, Call) and expr.name in HEAVY:
-            return True
-        seen.add(expr.key)
-        left.extend(operand for operand in expr.operands if operand.key not in seen)
-    return False
-
-
 def _by_ranges(nodes: tuple[FlatNode, ...], axis: Axis, left: list[int]) -> tuple[Part, ...] | None:
     """The parts of an axis, in order; one if they would be short; None if they are too large."""
     size = axis.size.constant
     assert size is not None
     through = any(_reads_through(e, axis) for n in nodes for e in walk(n.body))
-    direct = SHORTEST_EXPENSIVE if any(map(_has_function, nodes)) else SHORTEST_DIRECT
+    direct = SHORTEST_EXPENSIVE if any(has_function(n.body) for n in nodes) else SHORTEST_DIRECT
     shortest = direct if through else SHORTEST
     parts: list[Part] = []
     ranges = [(0, size)]

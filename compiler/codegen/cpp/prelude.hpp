@@ -85,7 +85,6 @@ extern "C" double fmod(double, double);
 static inline double lgamma_(double x) { return lgamma(x); }
 static inline double fmod_(double x, double y) { return fmod(x, y); }
 
-
 static inline float sqrt_(float x) { return __builtin_sqrtf(x); }
 static inline double sqrt_(double x) { return __builtin_sqrt(x); }
 static inline float floor_(float x) { return __builtin_floorf(x); }

@@ -20,8 +20,8 @@ from tcdebug.compiler.codegen.kernels.half_values import HALVES
 from tcdebug.compiler.codegen.kernels.sweeps import reads_of, segments
 from tcdebug.compiler.ir.arithmetic.index import Axis, Index, product
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
-from tcdebug.compiler.ir.cost import HEAVY, LONGEST_TRANSPOSED_ROW, arithmetic
-from tcdebug.compiler.ir.expr import Call, Guarded, Load, indices, indirect_atoms, walk
+from tcdebug.compiler.ir.cost import LONGEST_TRANSPOSED_ROW, arithmetic, has_function
+from tcdebug.compiler.ir.expr import Guarded, Load, indices, indirect_atoms, walk
 from tcdebug.compiler.ir.operations import gives_place
 
 SCRATCH = 1 << 13
@@ -356,5 +356,5 @@ def waits_for_memory(kernel: FlatKernel) -> bool:
         return False
     moved = sum(_access_cost(address, last[0]) == 1 for _, address in accessed)
     work = sum(arithmetic(n.body) for n in kernel.nodes)
-    heavy = any(isinstance(e, Call) and e.name in HEAVY for n in kernel.nodes for e in walk(n.body))
+    heavy = any(has_function(n.body) for n in kernel.nodes)
     return moved * known * min(widths) >= FROM_MEMORY and work <= EXPENSIVE and not heavy
