@@ -77,15 +77,29 @@ def test_the_source_is_kept_beside_the_object(tmp_path: Path, toolchain: Toolcha
 
 
 def test_another_source_flag_or_machine_gives_another_key(toolchain: Toolchain) -> None:
-    other_machine = Toolchain(toolchain.path, toolchain.version, "other", toolchain.vector_math)
-    other_version = Toolchain(toolchain.path, "g++ 99", toolchain.target, toolchain.vector_math)
-    keys = {
-        toolchain.key(SOURCE),
-        toolchain.key(SOURCE + " "),
-        other_machine.key(SOURCE),
-        other_version.key(SOURCE),
-    }
-    assert len(keys) == 4
+    others = (
+        replace(toolchain, target="other"),
+        replace(toolchain, version="g++ 99"),
+        replace(toolchain, tuning=("-mtune=other",)),
+    )
+    keys = [toolchain.key(SOURCE), toolchain.key(SOURCE + " "), *(o.key(SOURCE) for o in others)]
+    assert len(set(keys)) == 5
+
+
+@pytest.mark.skipif("avx512vl" not in Path("/proc/cpuinfo").read_text(), reason="needs AVX-512")
+@pytest.mark.skipif("GenuineIntel" not in Path("/proc/cpuinfo").read_text(), reason="needs Intel")
+@pytest.mark.parametrize(
+    ("known", "tuning"), [("generic", ("-mtune=icelake-server",)), ("sapphirerapids", ())]
+)
+def test_a_processor_that_the_compiler_does_not_know_has_the_costs_of_a_similar_one(
+    tmp_path: Path, known: str, tuning: tuple[str, ...]
+) -> None:
+    wrapper = tmp_path / "g++"
+    answer = f'case "$*" in *--help=target*) echo "  -mtune=    \t{known}"; exit;; esac'
+    wrapper.write_text(f'#!/bin/sh\n{answer}\nexec g++ "$@"\n')
+    wrapper.chmod(0o755)
+    assert find(str(wrapper)).tuning == tuning
+    assert build(SOURCE, find(str(wrapper)), tmp_path / "cache").library.answer() == 42
 
 
 def test_a_source_that_does_not_compile_shows_its_line(
