@@ -19,6 +19,7 @@ from torch import fx
 from tcdebug.compiler.gate.fingerprint import graph_id
 from tcdebug.minifier.cases.lineage import Change, lineage
 from tcdebug.minifier.cases.operators.data import restore_assignments
+from tcdebug.minifier.cases.operators.distributed_calls import with_distributed_calls
 from tcdebug.minifier.cases.operators.graph_copies import copy_graph
 from tcdebug.minifier.cases.operators.triton_launches import is_launch, with_launches
 from tcdebug.minifier.cases.subclasses.apart import taken_apart, without_torch_function
@@ -278,9 +279,10 @@ def from_captured(module: fx.GraphModule, values: Sequence[Any]) -> Case:
     elements: an integer itself would be a constant of the new graph. It passes a float that may
     change as a tensor and reads that, which it would not capture again either. The float itself
     becomes the argument. A tensor of a class that only overrides functions becomes a plain one.
-    Launches of Triton kernels hold the texts of these.
+    Launches of Triton kernels hold the texts of these. Calls of distributed tensors are those of
+    the program.
     """
-    module, values = with_launches(module), without_torch_function(values)
+    module, values = with_distributed_calls(with_launches(module), without_torch_function(values))
     graph, copies = copy_graph(module.graph)
     placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
     inputs: list[CaseInput] = []

@@ -25,6 +25,7 @@ from tcdebug.minifier.cases.operators import scan
 from tcdebug.minifier.cases.operators.attention import is_captured_again, reading_its_values
 from tcdebug.minifier.cases.operators.data import as_attribute
 from tcdebug.minifier.cases.operators.definitions import Definitions
+from tcdebug.minifier.cases.operators.distributed_calls import is_placed, placed_line
 from tcdebug.minifier.cases.operators.graph_copies import copy_graph
 from tcdebug.minifier.cases.operators.hooks import hooks_restored
 from tcdebug.minifier.cases.operators.numpy_calls import recorded_call
@@ -206,6 +207,8 @@ class _Writer:
         for node in filter(scan.reads_numbers, graph.nodes):
             lines = _line_changed(lines, node, partial(scan.reading_its_numbers, node=node))
             self.names.update(scan.NAMES)
+        for node in filter(is_placed, graph.nodes):
+            lines = _line_changed(lines, node, partial(placed_line, node=node))
         variables = {node.name for node in graph.nodes if not is_launch(node)}
         for node in graph.nodes:
             if isinstance(node.target, KernelLaunch):

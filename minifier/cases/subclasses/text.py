@@ -122,10 +122,15 @@ def _placed(value: SubclassTensor, texts: dict[str, str], objects: Sequence[Any]
     else:
         mesh, placements = value.context[0].mesh, value.context[0].placements
     made = mesh_text(mesh)
-    how = "".join(f"{_placement(p)}, " for p in placements)
+    how = "".join(f"{placement_text(p)}, " for p in placements)
     layout = f"shape=torch.Size({tuple(value.size)}), stride={tuple(value.stride)}"
     local = texts["_local_tensor"]
     return f"{PLACED}.DTensor.from_local({local}, {made}, ({how}), run_check=False, {layout})"
+
+
+def is_placement(value: object) -> bool:
+    """Return whether a value says how the ranks of a mesh share a tensor."""
+    return type(value).__module__.startswith(PLACED) and hasattr(value, "is_replicate")
 
 
 def is_mesh(value: object) -> bool:
@@ -139,7 +144,8 @@ def mesh_text(mesh: Any) -> str:
     return f"{MESH}({mesh.device_type!r}, {mesh.mesh.tolist()}{named})"
 
 
-def _placement(placement: Any) -> str:
+def placement_text(placement: Any) -> str:
+    """Return an expression for how ranks share a tensor. Raises NoText."""
     match type(placement).__name__:
         case "Shard":
             return f"{PLACED}.Shard({placement.dim})"

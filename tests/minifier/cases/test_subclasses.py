@@ -14,7 +14,7 @@ from captured import captured, targets
 from subclasses import PLACEMENTS, Doubling, Quantised, fake_ranks, jagged, placed, two
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -22,7 +22,6 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 from torch.testing._internal.two_tensor import TwoTensor
-from torch_versions import needs_torch
 
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.case import Case, CaseInput, clone_values, size_at_capture
@@ -37,8 +36,6 @@ from tcdebug.minifier.repros.judge.calls import run as run_in_repro
 from tcdebug.minifier.repros.judge.comparison import compare as compare_in_repro
 
 INTEGERS = torch.tensor([[1, 2], [3, 4]], dtype=torch.int8)
-
-RECAPTURED = needs_torch("2.12", "Dynamo refuses to capture such a graph again")
 
 
 def case_of(*values: Any) -> Case:
@@ -247,7 +244,6 @@ def test_a_graph_that_ends_with_summands_of_all_ranks_passes(tmp_path: Path) -> 
         assert judged(case, tmp_path, "aot_eager").kind is Kind.OK
 
 
-@RECAPTURED
 def test_a_result_that_eager_has_not_waited_for_passes(tmp_path: Path) -> None:
     with fake_ranks(4) as mesh:
         x = placed(mesh, Partial()).detach().requires_grad_()
@@ -258,7 +254,6 @@ def test_a_result_that_eager_has_not_waited_for_passes(tmp_path: Path) -> None:
         assert judged(captured(local, x), tmp_path, "aot_eager").kind is Kind.OK
 
 
-@RECAPTURED
 def test_a_healthy_model_of_tensor_parallelism_passes(tmp_path: Path) -> None:
     with fake_ranks(4) as mesh:
         layers = torch.nn.Sequential(
@@ -268,6 +263,16 @@ def test_a_healthy_model_of_tensor_parallelism_passes(tmp_path: Path) -> None:
         model = parallelize_module(layers, mesh, plan)
         case = captured(model, torch.randn(4, 8))
         assert judged(case, tmp_path, "aot_eager").kind is Kind.OK
+
+
+def from_parts(
+    part: torch.Tensor, mesh: DeviceMesh, placements: Sequence[Any], shape: Any = None
+) -> DTensor:
+    """Return a tensor whose parts the ranks have."""
+    stride = None if shape is None else (shape[1], 1)
+    made = DTensor.from_local(part, mesh, placements, run_check=False, shape=shape, stride=stride)
+    assert isinstance(made, DTensor)
+    return made
 
 
 def in_place(x: Any) -> Any:
@@ -292,7 +297,6 @@ def test_healthy_graphs_of_nested_tensors_and_pairs_pass(tmp_path: Path) -> None
         assert judged(captured(function, *values), tmp_path, "aot_eager") == Outcome(Kind.OK)
 
 
-@RECAPTURED
 def test_healthy_graphs_of_distributed_tensors_pass(tmp_path: Path) -> None:
     with fake_ranks(4) as mesh:
         square = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "model"))
@@ -304,6 +308,11 @@ def test_healthy_graphs_of_distributed_tensors_pass(tmp_path: Path) -> None:
             (lambda x: x.redistribute(placements=[Replicate()]).sin(), sharded),
             (lambda x: x.full_tensor() * x.sum().to_local(), sharded),
             (lambda x: torch.nn.functional.layer_norm(x, (4,)), sharded),
+            (lambda x: x.redistribute(mesh, [Partial(), Replicate()][1:]).sin(), sharded),
+            (lambda x: x.redistribute(square, both[::-1]).to_local() * 2, in_square),
+            (lambda x: x.to_local(grad_placements=[Replicate()]).cos(), sharded),
+            (lambda x: from_parts(x.to_local(), mesh, [Partial("avg")]).full_tensor(), sharded),
+            (lambda x: from_parts(x.to_local(), square, both, shape=(4, 8)).tanh(), sharded),
         ]
         for function, value in graphs:
             assert judged(captured(function, value), tmp_path, "aot_eager").kind is Kind.OK
