@@ -60,13 +60,13 @@ def test_any_single_family_may_be_the_only_one_on(family: str) -> None:
 
 
 @given(st.sets(st.sampled_from(NAMES), min_size=1, max_size=60))
-@property_settings(12)
+@property_settings(6)
 def test_any_set_of_units_may_be_off(off: set[str]) -> None:
     check(sorted(off))
 
 
 @given(st.integers(0, 150))
-@property_settings(8)
+@property_settings(4)
 def test_any_prefix_of_the_decisions_may_be_allowed(count: int) -> None:
     check([f"all:{count}"])
 
