@@ -43,14 +43,22 @@ def laid_out(
     """
     if value.stride() == stride and value.dtype == dtype and value.size() == size:
         return value
-    if tuple(value.size()) != tuple(size):
-        raise RuntimeError(f"an operator returned size {tuple(value.size())}, not {tuple(size)}")
+    require_size(value, size)
     value = value.to(dtype)
     if all(n <= 1 or a == s for n, a, s in zip(size, value.stride(), stride, strict=True)):
         return value
     once = value[tuple(slice(1 if step == 0 else None) for step in stride)]  # without repetitions
     memory = torch.empty_strided(once.size(), stride, dtype=dtype, device=value.device)
     return memory.copy_(once).expand(size)
+
+
+def require_size(value: torch.Tensor, size: Sequence[int]) -> None:
+    """Raise RuntimeError if an operator returned another size than its fake kernel.
+
+    Kernels that read such a value would be wrong, also those of backward.
+    """
+    if value.size() != size:
+        raise RuntimeError(f"an operator returned size {tuple(value.size())}, not {tuple(size)}")
 
 
 def load_wrapper(
@@ -67,6 +75,7 @@ def load_wrapper(
         "get_num_threads": torch.get_num_threads,
         "is_grad_enabled": torch.is_grad_enabled,
         "laid_out": laid_out,
+        "require_size": require_size,
         "raise_status": raise_status,
         "set_grad_enabled": seams.set_grad_enabled,
         **kernels,

@@ -90,6 +90,8 @@ class WrapperWriter:
         self.owned: set[str] = set()  # buffers that only kernels have ever seen
         self.views = {n.name for n in self.graph.nodes if _is_alias(n)}
         self.read_by_kernels = {n for c in calls.values() for n in c.loads}
+        results = self.graph.outputs if direction == "forward" else ()
+        self.saved = {o.name for o in results if isinstance(o, Ref)} - self.read_by_kernels
         self.launches: list[Launch] = []
         self.late: list[str] | None = None  # deletions after the current launch, None outside one
 
@@ -274,6 +276,8 @@ class WrapperWriter:
             self.lines.append(f"{symbol.name} = int({path_text(node.name, path)})")
         if node.out is not None:
             self._lay_out(node.out)
+            if node.name in self.saved and (node.target is operator.getitem or not _is_alias(node)):
+                self.lines.append(f"require_size({node.name}, {tuple_text(node.out.size)})")
         for name in (*extern_refs(node), node.alias_of or ""):
             self.owned.discard(self.lives.memory.get(name, name))  # its memory may be shared now
 
