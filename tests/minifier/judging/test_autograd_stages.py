@@ -15,7 +15,8 @@ from torch._subclasses.functional_tensor import FunctionalTensorMode
 from torch_versions import needs_torch
 
 from tcdebug.minifier.cases.autograd_stage import StageFound
-from tcdebug.minifier.judging.autograd_stages import _expected, find_autograd_stage
+from tcdebug.minifier.judging.autograd_stages import find_autograd_stage
+from tcdebug.minifier.judging.reference.eager_values import eager_values
 
 aten = torch.ops.aten
 
@@ -201,8 +202,8 @@ def test_a_gradient_that_is_rounded_elsewhere_than_in_eager_is_right() -> None:
     x = torch.randn(16, 16, dtype=torch.bfloat16, requires_grad=True)
     weight = torch.randn(16, 16, dtype=torch.bfloat16, requires_grad=True)
     case = captured(less_its_mean, x, weight)
-    expected = _expected(case.module, case.values())
-    eager, exact = dict(expected.gradients), dict(expected.exact_gradients)
+    expected = eager_values(case.module, case.values())
+    eager, exact = dict(expected.eager.gradients), dict(expected.exact.gradients)
     assert exact.keys() == eager.keys() == {0, 1}
     rounded = [exact[place].to(torch.bfloat16) for place in (0, 1)]
     assert not all(
@@ -225,6 +226,48 @@ class Doubled(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
         return gradients[0] * 5
+
+
+def add_with_gaps(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Write to every second column, for which AOTAutograd clears the others."""
+    x.unfold(1, 1, 2).add_(2)
+    return torch.tanh(y)
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+def test_a_wrong_update_of_an_argument_is_one_of_the_trace(gradients: bool) -> None:
+    y, x = inputs(gradients=gradients)
+    found = stage_of(add_with_gaps, x, y)
+    assert found is not None
+    assert (found.stage, found.last_equal) == ("autograd.trace", "capture")
+    assert found.what.startswith("input 0: 3 of 9 out of tolerance, worst 0 instead of ")
+
+
+def test_healthy_updates_of_arguments_differ_in_no_stage() -> None:
+    def updates(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.mul_(y.detach())
+        x[1].add_(2).exp_()
+        return torch.tanh(x.detach() * y)
+
+    for gradients in (False, True):
+        y, x = inputs(gradients=gradients)
+        assert stage_of(updates, x, y) is None
+        assert stage_of(updates, x.double()[0:], y) is None
+        assert stage_of(lambda x, y: updates(x, y) + x, x.clone().requires_grad_() * 1, y) is None
+
+
+def test_an_update_that_is_lost_after_the_graphs_is_one_of_the_runtime(
+    planted: Callable[..., None],
+) -> None:
+    def updates(x: torch.Tensor) -> torch.Tensor:
+        x.mul_(2)
+        return x.sin()
+
+    planted(torch.Tensor, "copy_", lambda original: lambda self, *args, **kwargs: self)
+    x = torch.ones(2, requires_grad=True)
+    found = stage_of(updates, x.clone())
+    assert found is not None
+    assert (found.stage, found.last_equal) == ("autograd.runtime", "autograd.partition")
 
 
 @needs_torch("2.13", "AOTAutograd differentiates the function as eager does")
