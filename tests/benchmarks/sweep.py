@@ -12,6 +12,7 @@ the rounds; its noise is estimated from them (`interleaved.py`). Programs run in
 which is started again after a crash, or when a program exceeds `--limit`. With `--workers`, several
 of them compile side by side, and one at a time measures its calls. On a GPU with many CPU cores,
 that is several times as many programs. The seconds of compiles are then those of a busy machine.
+The workers of a part share fresh caches of kernels, so that a first call of either compiler builds.
 """
 # ruff: noqa: T201 # a page is what it is for
 
@@ -46,6 +47,8 @@ from sweep_page import page
 WORKER = "--worker"
 PROGRAMS_OF_A_WORKER = 60
 """Programs after which a process is replaced, which returns its memory."""
+CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TCDEBUG_CACHE_DIR")
+"""The variables that name the folders where the compilers keep what they have built."""
 
 
 def measured(
@@ -136,6 +139,7 @@ class Worker:
 
     def __init__(self, chosen: argparse.Namespace, turn: Path) -> None:
         environment = {"TCDEBUG_LOG": "0", "TORCHINDUCTOR_COMPILE_THREADS": "1", **os.environ}
+        environment |= {name: str(turn.parent / name) for name in CACHES}
         options = ["--device", chosen.device, "--each", str(chosen.each), "--turn", str(turn)]
         self.child = subprocess.Popen(
             [sys.executable, __file__, WORKER, *options],
