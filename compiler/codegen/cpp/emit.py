@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
-from tcdebug.compiler.codegen.cpp.text import TYPES, CppIndex, cast, element, literal, operation
+from tcdebug.compiler.codegen.cpp.text import (
+    TYPES,
+    Block,
+    CppIndex,
+    cast,
+    counts,
+    element,
+    fits_int32,
+    literal,
+    operation,
+)
 from tcdebug.compiler.codegen.kernels.flatten import FlatNode
 from tcdebug.compiler.codegen.kernels.half_values import as_float, rounds
 from tcdebug.compiler.ir.arithmetic.index import Axis, Index
@@ -27,45 +37,6 @@ from tcdebug.compiler.ir.expr import (
     loads,
 )
 from tcdebug.compiler.ir.operations import COMPARISONS
-
-
-@dataclass
-class Block:
-    """Lines of C++ under construction, between braces.
-
-    `opening` is the text before the brace; if empty, there is no brace.
-    """
-
-    opening: str = ""
-    closing: str = "}"
-    items: list[str | Block] = field(default_factory=list)
-    names: dict[str, str] = field(default_factory=dict)
-
-    def add(self, line: str) -> None:
-        """Append a line."""
-        self.items.append(line)
-
-    def open(self, opening: str) -> Block:
-        """Append a block and return it."""
-        block = Block(opening)
-        self.items.append(block)
-        return block
-
-    def text(self, indent: int = 0) -> str:
-        """Return the block as C++."""
-        space = "  " * indent
-        lines: list[str] = []
-        if self.opening:
-            lines.append(f"{space}{self.opening} {{")
-        inside = indent + bool(self.opening)
-        for item in self.items:
-            if isinstance(item, Block):
-                lines.append(item.text(inside))
-            else:
-                lines.append("  " * inside + item if not item.startswith("#") else item)
-        if self.opening:
-            lines.append(f"{space}{self.closing}")
-        return "\n".join(lines)
 
 
 @dataclass(frozen=True)
@@ -206,9 +177,37 @@ class CppEmitter:
                 return f"({TYPES[node.dtype]}){self._storage[node.name]}"
             case Call(name="where"):
                 return self._choice(node)
+            case Call(name="eq" | "ne"):
+                return self._equal(node)
             case Call():
                 return operation(node, [self.value(o).text for o in node.operands])
         raise TypeError(f"no such expression: {node!r}")
+
+    def _equal(self, node: Call) -> str:
+        """Return whether two values are equal or differ.
+
+        An index that fits in 32 bits is compared as such with an integer that is known outside of
+        its loop, as a class with the class of a row: vectors have twice as many of them.
+        """
+        places = [self.value(o) for o in node.operands]
+        texts = [p.text for p in places]
+        for index, other in ((0, 1), (1, 0)):
+            known = node.args[other].dtype == torch.int64 and not fits_int32(node.args[other])
+            if known and counts(node.args[index]) and places[other].depth < places[index].depth:
+                texts[index] = f"(int32_t){texts[index]}"
+                texts[other] = self._as_count(node.args[other], places[other])
+        return operation(node, texts)
+
+    def _as_count(self, value: Expr, place: Place) -> str:
+        """Return an integer in 32 bits, or -1 if it is negative or does not fit."""
+        key = f"count: {value.key}"
+        known = self._known[place.depth].get(key)
+        if known is None:
+            known = Place(self.fresh("n"), place.depth)
+            text = f"const int32_t {known.text} = count_or_none({place.text});"
+            self.blocks[place.depth].add(text)
+            self._known[place.depth][key] = known
+        return known.text
 
     def _choice(self, node: Call) -> str:
         """Return a choice of two values.

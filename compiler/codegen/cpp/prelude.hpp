@@ -333,6 +333,9 @@ static inline int64_t index_mod(int64_t a, int64_t b) {
 static inline int64_t index_max(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t index_min(int64_t a, int64_t b) { return a < b ? a : b; }
 
+// An integer that is compared with indices of 32 bits, none of which is negative.
+static inline int32_t count_or_none(int64_t x) { return x >= 0 && x < 1LL << 31 ? (int32_t)x : -1; }
+
 // An indirect index. A negative one counts from the end; one out of range sets *status and gives 0.
 static inline int64_t checked_place(int64_t place, int64_t size, int* status) {
   place += place < 0 ? size : 0;

@@ -1,8 +1,9 @@
-"""Writes dtypes, literals, indices and operations in C++."""
+"""Writes dtypes, literals, indices, operations and blocks in C++."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import torch
 
@@ -109,7 +110,7 @@ def element(text: str, dtype: torch.dtype) -> str:
     return f"is_true({text})" if dtype == torch.bool else text
 
 
-def _fits_int32(value: Expr) -> bool:
+def fits_int32(value: Expr) -> bool:
     """Return whether a value is an index, or a number to compare it with, and fits in 32 bits.
 
     A vector has half as many integers of 64 bits as floats.
@@ -121,6 +122,14 @@ def _fits_int32(value: Expr) -> bool:
     return len(known) == 2 and max(known) < 1 << 31
 
 
+def counts(value: Expr) -> bool:
+    """Return whether a value is an index that is never negative and fits in 32 bits."""
+    if not isinstance(value, IndexValue) or not fits_int32(value):
+        return False
+    low, _ = value.index.bounds
+    return low is not None and low.constant is not None and low.constant >= 0
+
+
 def operation(node: Call, operands: list[str], *, narrowed: bool = True) -> str:
     """Return an operation on operands that are C++ expressions.
 
@@ -128,7 +137,7 @@ def operation(node: Call, operands: list[str], *, narrowed: bool = True) -> str:
     """
     name, dtype = node.name, node.dtype
     source = node.args[0].dtype
-    if narrowed and name in COMPARISONS and all(map(_fits_int32, node.args)):
+    if narrowed and name in COMPARISONS and all(map(fits_int32, node.args)):
         operands = [f"(int32_t){text}" for text in operands]
     if name == "cast":
         return cast(operands[0], source, dtype)
@@ -204,3 +213,42 @@ def loop(axis: Axis, low: str, high: str, step: int = 1) -> str:
     name = axis.name
     forward = f"++{name}" if step == 1 else f"{name} += {step}"
     return f"for (int64_t {name} = {low}; {name} < {high}; {forward})"
+
+
+@dataclass
+class Block:
+    """Lines of C++ under construction, between braces.
+
+    `opening` is the text before the brace; if empty, there is no brace.
+    """
+
+    opening: str = ""
+    closing: str = "}"
+    items: list[str | Block] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
+
+    def add(self, line: str) -> None:
+        """Append a line."""
+        self.items.append(line)
+
+    def open(self, opening: str) -> Block:
+        """Append a block and return it."""
+        block = Block(opening)
+        self.items.append(block)
+        return block
+
+    def text(self, indent: int = 0) -> str:
+        """Return the block as C++."""
+        space = "  " * indent
+        lines: list[str] = []
+        if self.opening:
+            lines.append(f"{space}{self.opening} {{")
+        inside = indent + bool(self.opening)
+        for item in self.items:
+            if isinstance(item, Block):
+                lines.append(item.text(inside))
+            else:
+                lines.append("  " * inside + item if not item.startswith("#") else item)
+        if self.opening:
+            lines.append(f"{space}{self.closing}")
+        return "\n".join(lines)

@@ -162,6 +162,24 @@ def test_the_side_that_is_not_chosen_reports_no_error() -> None:
     assert_as_eager(compiled(function), function, inputs)
 
 
+@pytest.mark.parametrize("offset", [0, -2])
+def test_an_integer_of_a_row_is_compared_with_indices_of_32_bits(
+    tmp_path: Path, offset: int
+) -> None:
+    """No integer that does not fit in 32 bits equals one that does, nor does a negative one."""
+    given = [0, 5, 100, -1, -2, 101, 1 << 32, (1 << 32) + 5, (1 << 31) + 5, -(1 << 31), -(1 << 63)]
+    rows = torch.tensor(given)
+
+    def function(rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        places = torch.arange(101) + offset if offset else torch.arange(101)
+        hit, other = places == rows[:, None], rows[:, None] != places
+        return torch.where(hit, 2.0, 0.5), torch.where(other, 2.0, 0.5)
+
+    text = kernels_as_eager(function, [rows], exact=True)
+    assert ("count_or_none" in text) == (offset == 0)  # with -2, some indices are negative
+    assert not scalar_loops(text, tmp_path)
+
+
 def test_an_index_beyond_32_bits_is_compared_exactly() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         place = torch.arange(2**31 - 4, 2**31 + 4)
