@@ -142,25 +142,55 @@ def truth(kind: str) -> Lowering:
     return lower
 
 
+FEW = 4096
+"""The most elements of a half type whose sum is exact in float32 if they are equal."""
+
+
+def _sums(
+    site: Site, x: Tensor, dims: list[int], compute: torch.dtype
+) -> tuple[torch.dtype, float]:
+    """Return the dtype in which elements are added for a mean, and a factor for each of them.
+
+    On a CPU it is double, as in eager: sums neither overflow nor lose the mean of equal numbers.
+    For few numbers of a half type, float32 is enough; a power of two keeps sums of bfloat16 finite.
+    A GPU adds float32 in a tree, which is as accurate as Welford's method in eager.
+    """
+    if site.result().device.type != "cpu":
+        return compute, 1.0
+    count = product(x.size[d] for d in dims).constant if dims else 1
+    if compute == x.dtype or count is None or count > FEW:
+        return torch.float64, 1.0
+    return compute, 1.0 if x.dtype == torch.float16 else 0.5 ** (count - 1).bit_length()
+
+
+def _times(value: Expr, factor: float) -> Expr:
+    return value if factor == 1 else call("mul", value, constant(value.dtype, factor))
+
+
+def _scaled(x: Tensor, dtype: torch.dtype, factor: float) -> Tensor:
+    return Tensor(dtype, x.size, lambda point: _times(x.at(point, dtype), factor))
+
+
 def _moments(
     site: Site, x: Tensor, dims: list[int], correction: Operand | None, keepdim: bool
 ) -> tuple[Tensor, Tensor]:
     """Return the variance and the mean in the dtype of arithmetic.
 
-    There are two sweeps: one for the sum, on a CPU in double as in eager, and one for the squared
-    deviations from the mean. Deviations are from the rounded mean; the square of its rounding error
-    is subtracted afterwards.
+    There are two sweeps: one for the sum, and one for the squared deviations from the mean.
+    Deviations are from the rounded mean; the square of its rounding error is subtracted afterwards.
     """
     if isinstance(correction, Index | Tensor):
         raise NotLowered("a correction that is not a number")
     compute = compute_dtype(x.dtype)
-    # a GPU adds float32 in a tree, which is as accurate as Welford's method in eager
-    exact = torch.float64 if site.result().device.type == "cpu" else compute
+    exact, scale = _sums(site, x, dims, compute)
     count, exact_count = _count(site, x, dims, compute), _count(site, x, dims, exact)
-    total = site.reduce("sum", _converted(x, exact), dims, keepdim=True)
+    total = site.reduce("sum", _scaled(x, exact, scale), dims, keepdim=True)
 
     def exact_mean(point: Point) -> Expr:
-        return call("div", total.broadcast(point), exact_count)
+        if exact == compute:
+            return call("div", total.broadcast(point), _times(exact_count, scale))
+        # a division in double takes longer than a short row; the difference is not seen in float
+        return call("mul", total.broadcast(point), call("div", constant(exact, 1), exact_count))
 
     def mean_of(point: Point) -> Expr:
         return cast(exact_mean(point), compute)
@@ -175,11 +205,15 @@ def _moments(
     freedom = call("maximum", degrees, constant(compute, 0))
 
     def variance(point: Point) -> Expr:
-        rounding = call("sub", exact_mean(point), cast(mean_of(point), exact))
-        # if this overflows in `compute`, the square of a deviation does too
-        added = call("mul", call("mul", rounding, rounding), exact_count)
-        found = call("sub", cast(scatter.at(point), exact), added)
-        return call("div", cast(found, compute), freedom)
+        found = scatter.at(point)
+        if exact != compute:
+            rounding = cast(call("sub", exact_mean(point), cast(mean_of(point), exact)), compute)
+            added = call("mul", call("mul", rounding, rounding), count)
+            # if this overflows, the square of a deviation does too, and the variance is infinite
+            most = constant(compute, torch.finfo(compute).max)
+            found = call("sub", found, call("minimum", added, most))
+            found = call("maximum", found, constant(compute, 0))
+        return call("div", found, freedom)
 
     full = Tensor(compute, total.size, variance), Tensor(compute, total.size, mean_of)
     if keepdim:

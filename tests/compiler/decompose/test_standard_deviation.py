@@ -35,6 +35,39 @@ def test_a_standard_deviation_is_rounded_once(name: str) -> None:
         torch.testing.assert_close(made, wanted, equal_nan=True, rtol=1e-5, atol=0)
 
 
+HALVES = {
+    "largest": torch.full((7, 3), 3.3e38).bfloat16(),
+    "largest_of_both_signs": torch.tensor([[3e38], [-3e38], [1e38]]).bfloat16(),
+    "subnormal": torch.tensor([[1e-39], [-3e-39], [2e-40], [5e-39], [1e-40]]).bfloat16(),
+    "equal": torch.full((4095, 2), 0.1).bfloat16(),
+    "equal_in_float16": torch.full((37, 2), 1e-3).half(),
+    "largest_in_float16": torch.tensor([[65504.0], [-65504.0], [65504.0]]).half(),
+    "offset": (torch.arange(300).reshape(100, 3) % 7 + 1000).half(),
+    "beyond_few": torch.full((4097, 2), 0.1).bfloat16(),
+}
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_moments_of_half_types_are_those_of_their_values(name: str) -> None:
+    """Their sums are computed in float32 if there are few: equal numbers have no variance."""
+    x = HALVES[name]
+    torch._dynamo.reset()
+    for made, wanted in zip(
+        compiled(lambda x: torch.var_mean(x, 0))(x),
+        torch.var_mean(x.double(), 0),
+        strict=True,
+    ):
+        torch.testing.assert_close(made, wanted.to(x.dtype), rtol=2**-7, atol=0)
+
+
+def test_equal_numbers_have_no_variance() -> None:
+    x = torch.cat([torch.full((n, 1), v) for n in (3, 5, 7, 4097) for v in (0.1, 1e30)], 0)
+    torch._dynamo.reset()
+    once = compiled(lambda *parts: [torch.var(part, 0) for part in parts])
+    parts = x.split([n for n in (3, 5, 7, 4097) for _ in range(2)])
+    assert [variance.item() for variance in once(*parts)] == [0.0] * 8
+
+
 @pytest.mark.parametrize("length", [2, 3, 40])
 def test_a_variance_that_overflows_float32_is_infinite(length: int) -> None:
     """Not NaN: the mean's rounding error exceeds the square root of the largest float32."""
