@@ -70,11 +70,15 @@ class Group:
 
 
 class Fusion:
-    """Groups the nodes of a graph by merging pairs of groups."""
+    """Groups the nodes of a graph by merging pairs of groups.
 
-    def __init__(self, graph: Graph, gate: Gate) -> None:
+    The values in `in_memory` are read by other kernels than those that compute them.
+    """
+
+    def __init__(self, graph: Graph, gate: Gate, in_memory: frozenset[str] = frozenset()) -> None:
         self.graph = graph
         self.gate = gate
+        self.in_memory = in_memory
         self.buffers = graph.buffers()
         self.memory = memory_of(graph.nodes)
         self.readers = readers_of(graph)
@@ -130,6 +134,8 @@ class Fusion:
         if too_large(a.loops.nodes, b.loops.nodes, work):
             return False
         if self.dependencies.blocked(self._key(a), self._key(b)):
+            return False
+        if any(self.in_memory & a.names & reads(n) for n in b.loops.nodes):
             return False
         beside = scans_beside_inner_loops(a.loops, b.loops)
         if beside and (linked(a, b) or not only_scans_of_cpu(a.loops, b.loops)):

@@ -41,6 +41,7 @@ from tcdebug.compiler.ir.graph import (
     written,
 )
 from tcdebug.compiler.ir.linear_parts import linear_parts
+from tcdebug.compiler.schedule.short_choices import apart
 
 UNIT = "fuse.inline"
 CHEAP_ARITHMETIC = 4
@@ -176,6 +177,8 @@ def too_expensive(producer: Pointwise, consumers: Sequence[Node], in_memory: boo
     if in_memory:
         cheap = work <= 1 and read <= 1 and not indirect(producer.body)
         return "" if cheap else f"it is stored anyway, and {cost} cost more than a load"
+    if any(apart(producer, consumer) for consumer in loops):
+        return "short rows leave no vectors for a function"
     if len(loops) == 1:
         if _whole_loads(producer) > MOST_READ_ACROSS and _turned(producer, loops[0]):
             return f"its consumer stores in another order, across which {cost} are slow"

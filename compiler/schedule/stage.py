@@ -20,6 +20,7 @@ from tcdebug.compiler.schedule.fusion import Fusion, Group
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 from tcdebug.compiler.schedule.memory_order import in_memory_order
 from tcdebug.compiler.schedule.recompute import recompute_producers
+from tcdebug.compiler.schedule.short_choices import kept_apart
 from tcdebug.compiler.schedule.splitting.place_by_value import places_by_value
 from tcdebug.compiler.schedule.splitting.split_reduction import split_reductions
 from tcdebug.compiler.schedule.splitting.split_scan import split_scans
@@ -32,9 +33,10 @@ PREFIX = {"cpu": "cpp", "cuda": "triton"}
 def schedule_graph(graph: Graph, gate: Gate) -> Schedule:
     """Return the kernels and extern calls of a graph, fused as far as the gate allows."""
     graph = recompute_producers(places_by_value(graph, gate), gate, {})
-    graph, divided = split_reductions(split_short_rows(graph, gate), gate)
+    graph, repeated = split_short_rows(graph, gate)
+    graph, divided = split_reductions(graph, gate)
     graph = split_scans(recompute_producers(graph, gate, divided), gate)
-    fusion = Fusion(graph, gate)
+    fusion = Fusion(graph, gate, repeated | kept_apart(graph))
     fusion.run()
     join_columns(fusion)
     groups = fusion.ordered()

@@ -65,12 +65,39 @@ def test_a_reduction_stays_whole_if_that_is_no_slower(name: str) -> None:
     assert found[1] == loops(function, torch.ones(size), "fuse.split_short_rows")[0][1]
 
 
-def test_an_operand_that_differs_between_results_keeps_rows_shorter_than_a_vector_whole() -> None:
-    def shifted(x: torch.Tensor) -> torch.Tensor:
-        return (x - x[0, :, :1]).exp().sum((0, 2))
+def shifted(x: torch.Tensor) -> torch.Tensor:
+    return (x - x[0, :, :1]).exp().sum((0, 2))
 
-    assert loops(shifted, torch.ones(512, 257, 7)) == [([257], [512, 7])]
+
+REPEATED: dict[str, tuple[tuple[int, ...], list[int]]] = {
+    "rows shorter than a vector": ((512, 257, 7), [257 * 7]),
+    "rows of a vector and a part": ((64, 64, 28), [64 * 28]),
+    "whole vectors": ((64, 64, 32), []),
+    "few rows": ((7, 64, 28), []),
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_an_operand_that_differs_between_results_is_repeated_along_rows(name: str) -> None:
+    size, wanted = REPEATED[name]
+    (schedule,) = capture(shifted, torch.ones(size), dynamic=False).schedules
+    found = {n.name: (n, k) for k in schedule.kernels() for n in k.nodes}
+    repeated = [name for name in found if name.endswith("_operand")]
+    assert [found[name][0].out.numel.constant for name in repeated] == wanted
+    assert all(name in found[name][1].stored for name in repeated)  # read by another kernel
+
+
+def test_short_rows_stay_whole_if_an_operand_that_differs_between_results_is_not_repeated() -> None:
+    assert loops(shifted, torch.ones(512, 257, 7)) == [([257, 7], [512]), ([257], [7])]
+    assert loops(shifted, torch.ones(7, 257, 7)) == [([257], [7, 7])]
     assert loops(shifted, torch.ones(64, 64, 16)) == [([64, 16], [64]), ([64], [16])]
+    (schedule,) = capture(
+        shifted,
+        torch.ones(64, 64, 28),
+        toggles=Toggles.parse(("fuse.split_short_rows:1",)),
+        dynamic=False,
+    ).schedules
+    assert not [n for k in schedule.kernels() for n in k.nodes if n.name.endswith("_operand")]
 
 
 KINDS: dict[str, Function] = {
@@ -80,6 +107,7 @@ KINDS: dict[str, Function] = {
     "mean and var": lambda x: torch.var_mean(x, (0, 2)),
     "norm": lambda x: torch.linalg.vector_norm(x, 2, (0, 2)),
     "logsumexp": lambda x: x.logsumexp((0, 2)),
+    "two operands": lambda x: ((x - x[0, :, :1]) * x[1, :, 1:2]).sum((0, 2)),
 }
 
 
