@@ -18,6 +18,7 @@ FUSION = {
     "fuse.place_by_value": "find the place of an extreme by comparing elements with it",
     "fuse.split_reduction": "split a reduction to few elements among the programs of a GPU",
     "fuse.split_short_rows": "on a CPU, reduce the outer axes before a short innermost one",
+    "fuse.wide_gathers": "on a CPU, read halves through an index from a copy in float32",
     "fuse.recompute": "compute a producer again where a GPU would read more to load it",
     "fuse.split_scan": "split a scan of few long rows among the programs of a GPU",
     "fuse.column_sums": "on a CPU, add up columns in the kernel that reduces their rows",

@@ -25,6 +25,7 @@ from tcdebug.compiler.schedule.splitting.place_by_value import places_by_value
 from tcdebug.compiler.schedule.splitting.split_reduction import split_reductions
 from tcdebug.compiler.schedule.splitting.split_scan import split_scans
 from tcdebug.compiler.schedule.splitting.split_short_rows import split_short_rows
+from tcdebug.compiler.schedule.splitting.wide_gathers import widen_gathers
 
 PREFIX = {"cpu": "cpp", "cuda": "triton"}
 """Type of device -> prefix of the names of its kernels. Others use the type of the device."""
@@ -34,9 +35,10 @@ def schedule_graph(graph: Graph, gate: Gate) -> Schedule:
     """Return the kernels and extern calls of a graph, fused as far as the gate allows."""
     graph = recompute_producers(places_by_value(graph, gate), gate, {})
     graph, repeated = split_short_rows(graph, gate)
+    graph, wide = widen_gathers(graph, gate)
     graph, divided = split_reductions(graph, gate)
     graph = split_scans(recompute_producers(graph, gate, divided), gate)
-    fusion = Fusion(graph, gate, repeated | kept_apart(graph))
+    fusion = Fusion(graph, gate, repeated | wide | kept_apart(graph))
     fusion.run()
     join_columns(fusion)
     groups = fusion.ordered()
