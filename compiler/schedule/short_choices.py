@@ -65,17 +65,19 @@ def _chooses(node: Pointwise) -> bool:
         length // lanes + (length % lanes).bit_count()
     )  # what is left over takes smaller vectors
     wasteful = steps * lanes >= WASTEFUL * length
-    return any(_ends_vectors(e, axis, wasteful=wasteful) for e in walk(node.body))
+    longer = length > lanes
+    return any(_ends_vectors(e, axis, wasteful=wasteful, longer=longer) for e in walk(node.body))
 
 
-def _ends_vectors(expr: Expr, axis: Axis, *, wasteful: bool) -> bool:
+def _ends_vectors(expr: Expr, axis: Axis, *, wasteful: bool, longer: bool) -> bool:
     """Return whether an expression leaves vectors that are not full.
 
     A comparison in a row is a mask, and an index that is the same along a row ends the vectors with
-    it: both matter only if the vectors of a row are `wasteful`.
+    it: both matter only if the vectors of a row are `wasteful`, and a mask only in rows that are
+    `longer` than a vector.
     """
     if isinstance(expr, Guarded):
-        return wasteful and axis in expr.condition.axes
+        return wasteful and longer and axis in expr.condition.axes
     computed = [atom.expr for index in indices(expr) for atom in indirect_atoms(index)]
     return any(axis in e.axes or (wasteful and e.axes) for e in computed)
 

@@ -4,9 +4,11 @@ No processor gathers elements of 16 bits, so a vector of them is loaded one by o
 vectors of a loop as many elements, which are 32 with a result of 16 bits: indices of 64 bits then
 take four registers each. So the operand is converted first, and the result last, in loops of their
 own. If the operand is larger than what is read of it, its elements are first moved in their order,
-and arithmetic follows in another loop. So are elements of any type at a quotient or remainder, as
-in `take_along_dim`: no vectors divide integers of 64 bits. All of this is done on CPUs for loops
-with arithmetic, which are vectorized.
+and arithmetic follows in another loop.
+
+Elements of any type are moved from a quotient or remainder, as in `take_along_dim`, since no vector
+divides integers of 64 bits, and from rows of few neighbours to a function, as in a pixel shuffle.
+All of this is done on CPUs, for loops with arithmetic.
 """
 
 from __future__ import annotations
@@ -17,10 +19,10 @@ from dataclasses import replace
 import torch
 
 from tcdebug.compiler.gate.gate import Gate
-from tcdebug.compiler.ir.arithmetic.index import ZERO, Axis, to_index
+from tcdebug.compiler.ir.arithmetic.index import ZERO, Axis, Remainder, to_index
 from tcdebug.compiler.ir.arithmetic.size_estimate import nearest
 from tcdebug.compiler.ir.build import cast
-from tcdebug.compiler.ir.cost import HEAVY, arithmetic
+from tcdebug.compiler.ir.cost import HEAVY, arithmetic, has_function, itemsize
 from tcdebug.compiler.ir.expr import Call, Expr, Load, indices, indirect_atoms, rewrite, walk
 from tcdebug.compiler.ir.graph import (
     Buffer,
@@ -38,6 +40,11 @@ FEWEST = 4096
 """Copies take longer than fewer results."""
 EXPENSIVE = 8
 """The arithmetic from which a loop that reads through indices is vectorized."""
+SHORTEST_RUN = 16
+"""The fewest neighbours that fill a vector of floats."""
+UNROLLED = 4
+IN_CACHE = 1 << 20
+"""Half of the second level of the cache, in bytes."""
 LARGE = 0.25
 """The largest operand that is converted if one element is read for each result, relative to it."""
 
@@ -83,12 +90,14 @@ def _gathered(node: Pointwise) -> list[Load]:
         return []
     loads = [load for load in walk(node.body) if isinstance(load, Load)]
     read = [load for load in loads if load.dtype in HALVES or _divides(load)]
-    return [load for load in read if _is_gathered(load, axis)]
+    gathered = [load for load in read if _is_gathered(load, axis)]
+    size = count * itemsize(node.out.dtype)
+    return gathered or [e for e in loads if has_function(node.body) and _is_cut(e, axis, size)]
 
 
 def _are_small(node: Pointwise, read: Sequence[Load], sources: Sequence[Buffer]) -> bool:
     """Return whether converting operands takes less time than moving what is read of them."""
-    if any(_divides(load) for load in read):
+    if any(_divides(load) or not any(map(indirect_atoms, load.index)) for load in read):
         return False
     count = node.out.numel.constant or 0
     most = count * (len(read) if len(read) > 1 else LARGE)
@@ -114,6 +123,22 @@ def _reading_moved(node: Pointwise, moved: Mapping[str, Pointwise]) -> Pointwise
 def _is_gathered(load: Load, axis: Axis) -> bool:
     atoms = [atom for index in indices(load) for atom in indirect_atoms(index)]
     return any(axis in atom.expr.axes for atom in atoms)
+
+
+def _is_cut(load: Load, axis: Axis, size: int) -> bool:
+    """Return whether a loop over an axis is cut into rows of few neighbours of a load.
+
+    Rows of 2 to 4 are steps of the loop around them (codegen/kernels/unroll.py), which costs less
+    than a result of so many bytes that does not fit in the cache.
+    """
+    shortest = UNROLLED + 1 if size > IN_CACHE else 1
+    return any(
+        isinstance(atom, Remainder)
+        and axis in atom.numerator.axes
+        and shortest <= (atom.denominator.constant or 0) < SHORTEST_RUN
+        for index in load.index
+        for atom in index.atoms
+    )
 
 
 def _divides(load: Load) -> bool:

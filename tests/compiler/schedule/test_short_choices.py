@@ -28,7 +28,7 @@ def reflected(x: torch.Tensor) -> torch.Tensor:
 APART: dict[str, tuple[Function, tuple[int, ...], list[int]]] = {
     "a function of a reflection": (lambda x: reflected(x).exp(), (200, 3, 7, 7), [48600, 48600]),
     "a reflection of a function": (lambda x: reflected(x.exp()), (200, 3, 7, 7), [29400, 48600]),
-    "a function of zeros around rows": (lambda x: F.pad(x, (1, 1)).tanh(), (2000, 7), [18000] * 2),
+    "a function of zeros around rows": (lambda x: F.pad(x, (1, 1)).tanh(), (2000, 26), [56000] * 2),
     "a function of a shifted row": (lambda x: x.roll(3, -1).tanh(), (2000, 24), [48000] * 2),
     "a function of a gather": (lambda x: x.gather(2, PLACES).exp(), (200, 6, 7), [8400, 8400]),
 }
@@ -45,6 +45,10 @@ TOGETHER: dict[str, tuple[Function, tuple[int, ...]]] = {
     "long rows": (lambda x: reflected(x).exp(), (20, 3, 40, 40)),
     "few elements": (lambda x: reflected(x).exp(), (10, 3, 7, 7)),
     "rows that are whole vectors": (lambda x: F.pad(x, (1, 1)).tanh(), (2000, 14)),
+    "zeros around rows that are shorter than a vector": (
+        lambda x: F.pad(x, (1, 1)).tanh(),
+        (2000, 7),
+    ),
     "rows that are unrolled": (lambda x: F.pad(x, (1, 1)).tanh(), (2000, 2)),
     "a choice of rows": (lambda x: F.pad(x, (0, 0, 0, 1)).tanh(), (200, 11, 9)),
     "fewer elements than the operand has": (lambda x: x.exp()[torch.arange(500) * 2], (2000, 9)),

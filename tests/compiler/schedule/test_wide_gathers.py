@@ -50,6 +50,21 @@ CASES: dict[str, tuple[Function, torch.Tensor, list[tuple[torch.dtype, int]]]] =
         torch.randn(500),
         [(FLOAT32, 6000)],
     ),
+    "functions of rows of few neighbours": (
+        lambda x, i: F.pixel_shuffle(x, 2).tanh(),
+        torch.randn(8, 16, 7, 7),
+        [(FLOAT32, 6272), (FLOAT32, 6272)],
+    ),
+    "but not if rows are unrolled and fill the cache": (
+        lambda x, i: F.pixel_shuffle(x, 2).tanh(),
+        torch.randn(8, 16, 56, 56),
+        [(FLOAT32, 401408)],
+    ),
+    "functions of repeated elements stay": (
+        lambda x, i: x.repeat_interleave(7, -1).exp(),
+        torch.randn(50, 100),
+        [(FLOAT32, 35000)],
+    ),
     "but not at a remainder": (
         lambda x, i: x[i * 3 % 500].sigmoid(),
         torch.randn(500),
