@@ -70,10 +70,12 @@ def first_difference(
     reference: Sequence[Any] | None,
     name: str,
     referee: Referee = Referee.DEFAULT,
+    others: Sequence[Any] | None = None,
 ) -> Difference | None:
     """Return the first wrong value of several; None if all are right.
 
-    `reference` holds the values of a float64 run. Without it, tolerance alone decides.
+    `reference` holds the values of a float64 run. Without it, tolerance alone decides. `others`
+    holds the values of a run in eager with other roundings: a value must be wrong beside it too.
     """
     if len(eager) != len(compiled):
         return Difference("kind", name, f"{len(compiled)} values instead of {len(eager)}")
@@ -81,7 +83,9 @@ def first_difference(
         r = reference[position] if reference is not None else None
         where = f"{name} {position}"
         found = difference(e, c, r, where, referee)
-        if found is not None:
+        if found is None:
+            continue
+        if others is None or difference(others[position], c, r, where, referee) is not None:
             return found
     return None
 

@@ -312,7 +312,7 @@ def compare(
             found = _wrong(eager, actual, reference, referee)
             if found is not None:
                 other = _rerounded(again, eager, reference, actual)
-                found = found if _wrong(other, actual, reference, referee) else None
+                found = _wrong(eager, actual, reference, referee, other)
         elif referee is Referee.FP64:
             return Outcome(Kind.INVALID, "eager", message="there is no float64 run to compare with")
     if found is None and referee is Referee.LAYOUT:
@@ -350,13 +350,19 @@ def _laid_out_wrong(eager: Results, actual: Results) -> tuple[str, Difference] |
 
 
 def _wrong(
-    eager: Results, actual: Results, reference: Results | None, referee: Referee
+    eager: Results,
+    actual: Results,
+    reference: Results | None,
+    referee: Referee,
+    other: Results | None = None,
 ) -> tuple[str, Difference] | None:
     for phase, what in PARTS:
         right, exact = eager.part(what), reference.part(what) if reference else None
         if exact is not None and len(exact) != len(right):
             exact = None
-        if (found := first_difference(right, actual.part(what), exact, what, referee)) is not None:
+        others = other.part(what) if other else None
+        found = first_difference(right, actual.part(what), exact, what, referee, others)
+        if found is not None:
             return phase, found
     return None
 
