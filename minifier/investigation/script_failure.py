@@ -45,6 +45,8 @@ from tcdebug.minifier.investigation.script_layers import (
     ScriptLayer,
     described,
     evidence,
+    listed,
+    shown_by,
 )
 from tcdebug.minifier.investigation.script_runs import ScriptRuns
 from tcdebug.minifier.oracles.budget import BudgetUsed
@@ -208,21 +210,19 @@ class ScriptFailure:
 
     @property
     def announcement(self) -> str:
-        """The layer, with the runs that led to it."""
-        endings = {True: "it fails", False: "it passes"}
-        runs = [
-            f"{how} {', '.join(described(off) for off in offs)}"
-            for fails, how in endings.items()
-            if (
-                offs := [
-                    off
-                    for off, outcome in self.finding.runs.items()
-                    if (self.failure.same_bug(outcome) if fails else outcome.kind is Kind.OK)
-                ]
-            )
-        ]
-        layer = " and ".join(self.finding.off) or "no layer yet"
-        return f"{layer}: {'; '.join(runs)}"
+        """The layer and what leads to it; all runs if the layer is undecided."""
+        if self.rounding:
+            return self.finding.notes[0]
+        if self.finding.settled:
+            return f"{' and '.join(self.finding.off)}: {shown_by(self.finding.layer)}"
+        failing, passing = (
+            [described(off) for off, outcome in self.finding.runs.items() if ends(outcome)]
+            for ends in (self.failure.same_bug, lambda outcome: outcome.kind is Kind.OK)
+        )
+        runs = f"it fails {listed(failing)}"
+        if passing:
+            runs += f", and passes {listed(passing)}"
+        return f"no layer yet: {runs}"
 
     def report(self) -> Report | None:
         """Make the report, after running the repro with and without the layer.

@@ -8,7 +8,7 @@ way and without which it passes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tcdebug.minifier.cases.layer_names import (
@@ -160,6 +160,12 @@ def evidence(layer: str) -> str:
     if layer in CACHES:
         return f"a cache: it passes with {layer} off and no other layer"
     return EVIDENCE[layer]
+
+
+def shown_by(layer: str) -> str:
+    """Say which runs lead to a layer, without saying what the layer is."""
+    what, _, runs = evidence(layer).partition(": ")
+    return runs or what
 
 
 @dataclass
@@ -356,4 +362,14 @@ class LayerSearch:
 
 def described(off: Off) -> str:
     """Describe how a run differs from the script as it is."""
-    return " and ".join(RUNS.get(name, f"with {name} off") for name in off) or "as it is"
+    first, *others = [RUNS.get(name, f"with {name} off") for name in off] or ["as it is"]
+    return " and ".join([first, *(other.removeprefix("with ") for other in others)])
+
+
+def listed(runs: Sequence[str]) -> str:
+    """Join descriptions of runs as a sentence does."""
+    *first, last = runs
+    if not first:
+        return last
+    apart = len(first) > 1 or any(" and " in run for run in runs)
+    return f"{', '.join(first)}{', and' if apart else ' and'} {last}"

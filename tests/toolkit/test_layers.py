@@ -177,7 +177,7 @@ def test_a_missing_guard_is_found_and_the_repro_shows_it(
     assert {rung["backend"]: rung["outcome"] for rung in report["ladder"]} == {
         "in eager": "ok",
         "eager": "exception",
-        "with the backend eager and with every call recompiled": "ok",
+        "with the backend eager and every call recompiled": "ok",
         "with every call recompiled": "ok",
     }
     assert report["reruns"] > 5, "the runs of the search for the statement count too"

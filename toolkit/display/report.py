@@ -22,6 +22,7 @@ from tcdebug.minifier.investigation.report import (
     ReportedRung,
     StageDiff,
 )
+from tcdebug.minifier.investigation.script_layers import listed
 from tcdebug.minifier.repros.verify import CHECK_SECONDS, Settled, python_command, settle
 
 HEADLINES = {
@@ -95,7 +96,7 @@ def _runs(ladder: Sequence[ReportedRung]) -> str:
     for rung in ladder:
         ways.setdefault(rung.outcome, []).append(rung.how)
     return "; ".join(
-        f"{'passes' if outcome == Kind.OK.value else f'fails ({outcome})'} {', '.join(runs)}"
+        f"{'passes' if outcome == Kind.OK.value else f'fails ({outcome})'} {listed(runs)}"
         for outcome, runs in ways.items()
     )
 

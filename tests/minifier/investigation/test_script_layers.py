@@ -14,7 +14,13 @@ from tcdebug.compiler.events.schema import DecisionTaken, Fallback
 from tcdebug.compiler.events.search_events import GraphRounded
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.script_failure import ScriptFailure
-from tcdebug.minifier.investigation.script_layers import LayerSearch, Off, ScriptLayer
+from tcdebug.minifier.investigation.script_layers import (
+    LayerSearch,
+    Off,
+    ScriptLayer,
+    described,
+    listed,
+)
 from tcdebug.minifier.investigation.script_runs import ScriptRuns
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.processes.job import Job
@@ -233,8 +239,7 @@ def test_a_missing_guard_is_found_although_a_cache_returns_the_same_code() -> No
     finding, _ = found(dict.fromkeys((AOT, DECOMPOSED, AOT_ANEW, CACHES), FAILS))
     assert (finding.off, finding.settled) == (("layer.autograd.guards", "layer.cache"), True)
     assert finding.notes[1] == (
-        "with the script's backend it passes only with every call recompiled and with all "
-        "caches off"
+        "with the script's backend it passes only with every call recompiled and all caches off"
     )
 
 
@@ -533,3 +538,53 @@ def test_no_process_is_started_once_the_budget_is_used_up(tmp_path: Path) -> Non
     assert runs.runs == 0
     assert not runs.passes_plainly()
     assert runs.runs == 0
+
+
+@pytest.mark.parametrize(
+    ("failing", "said"),
+    [
+        (
+            (DYNAMO, AOT, DECOMPOSED),
+            "layer.dynamo.guards: it passes if every call is recompiled, even with the backend "
+            "eager",
+        ),
+        (
+            (AOT, DECOMPOSED, AOT_ANEW, (*AOT, *AOT_ANEW)),
+            "layer.autograd: it fails with the backend aot_eager, and passes with eager",
+        ),
+        (
+            (("layer.cache.fx_graph",), BACKEND_ANEW, CUDAGRAPHS),
+            "layer.cache.aotautograd: it passes with layer.cache.aotautograd off and no other "
+            "layer",
+        ),
+    ],
+)
+def test_a_layer_is_announced_with_the_runs_that_decide(
+    tmp_path: Path, failing: tuple[Off, ...], said: str
+) -> None:
+    finding, _ = found(dict.fromkeys(failing, FAILS))
+    assert announced(tmp_path, finding) == said
+
+
+def test_an_undecided_layer_is_announced_with_all_runs(tmp_path: Path) -> None:
+    undecided = ScriptLayer(
+        "", {(): FAILS, EAGER: PASSES, DYNAMO: FAILS, AOT: OTHER}, settled=False
+    )
+    assert announced(tmp_path, undecided) == (
+        "no layer yet: it fails as it is and with the backend eager, and passes in eager"
+    )
+
+
+def announced(folder: Path, finding: ScriptLayer) -> str:
+    runs = ScriptRuns(Job("search", "s.py", [], str(folder)), EventLog(None), 60.0, 0.0)
+    search = LayerSearch(lambda questions: {}, FAILS)
+    return ScriptFailure(runs.job, FAILS, finding, runs, search).announcement
+
+
+def test_runs_are_listed_as_in_a_sentence() -> None:
+    two, three = described((*DYNAMO, *ANEW)), described(ANEW)
+    assert listed([described(EAGER)]) == "in eager"
+    assert listed([two, three]) == (
+        "with the backend eager and every call recompiled, and with every call recompiled"
+    )
+    assert listed(["in eager", two, three]) == f"in eager, {two}, and {three}"
