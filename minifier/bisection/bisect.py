@@ -250,6 +250,8 @@ def _last_pass_and_first_failure(
     decisions = failure.decisions
     log.emit(BisectPlan("decisions", len(decisions), max(1, len(decisions)).bit_length()))
     known = {0: failure.resolve(zero)}
+    if failure.kind is Kind.HANG:  # it never gets past its decisions, and costs a time limit
+        known[len(decisions)] = Resolution.FAILS
 
     def prefix(count: int) -> Resolution:
         if count not in known:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Generic
@@ -21,6 +22,7 @@ from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.oracles.candidate_oracle import CandidateOracle
 from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.oracles.question import CandidateType, Question
+from tcdebug.minifier.repros.repro_judging import COLD_SECONDS
 from tcdebug.minifier.search.reducing import Interesting, reduce_ahead
 from tcdebug.minifier.subjects.one_call import one_call
 from tcdebug.minifier.subjects.subject import Subject
@@ -28,6 +30,8 @@ from tcdebug.minifier.subjects.subject import Subject
 DECIDES = "with {1} off, it fails with {0} on and passes with {0} off"
 """A note on a suspect without which it fails in a different way if the other units are on."""
 
+HANGING_REPRO = COLD_SECONDS + 15.0
+"""The seconds that the repro of a hang takes, with the comparison of stages before it."""
 PARTITION = "partition."
 """The family of units that divide a graph into forward and backward."""
 
@@ -175,14 +179,34 @@ def leaving_half(
     oracle: Oracle[CandidateType], log: EventLog, minimise: Callable[[], None]
 ) -> None:
     """Minimise in at most half of the seconds that are left. Raises BudgetUsed if none are."""
-    spending = oracle.spending
+    with _kept_for("the culprit", oracle, log), oracle.spending.at_most(math.inf):
+        minimise()
+
+
+def leaving_repro(
+    oracle: Oracle[CandidateType],
+    log: EventLog,
+    branch: Branch[CandidateType],
+    minimise: Callable[[], None],
+) -> None:
+    """Minimise, but keep the seconds that a repro of a hang takes. Raises BudgetUsed if none are.
+
+    Without its repro, a culprit is not confirmed.
+    """
+    seconds = HANGING_REPRO if branch.failure.kind is Kind.HANG else 0.0
+    with _kept_for("the repro", oracle, log), oracle.spending.reserving(seconds):
+        minimise()
+
+
+@contextlib.contextmanager
+def _kept_for(what: str, oracle: Oracle[CandidateType], log: EventLog) -> Iterator[None]:
+    """End a block when it has used up its part of the budget. Raises BudgetUsed if all is used."""
     try:
-        with spending.at_most(math.inf):
-            minimise()
+        yield
     except BudgetUsed:
-        if not spending.affordable:
+        if not oracle.spending.affordable:
             raise
-        why = "the rest of the budget is kept for the culprit"
+        why = f"the rest of the budget is kept for {what}"
         log.emit(Fallback("a smaller graph that fails in the same way was not searched for", why))
 
 

@@ -28,6 +28,7 @@ from tcdebug.minifier.investigation.branch import (
     Minimising,
     decides_alone,
     leaving_half,
+    leaving_repro,
 )
 from tcdebug.minifier.investigation.documenting import Documenting
 from tcdebug.minifier.investigation.findings import FailureFindings
@@ -330,7 +331,7 @@ class Investigation(Generic[CandidateType]):
             branch.uncertain = sure.uncertain
             self.findings.branches.append(branch)
             if self.minimising:
-                self._minimise(branch)
+                leaving_repro(self.oracle, self.log, branch, partial(self._minimise, branch))
 
     def _name_fake_kernels(self, oracle: CandidateOracle[CandidateType], failure: Outcome) -> bool:
         """Name wrong fake kernels, which one run shows, before many runs search all units."""

@@ -110,6 +110,7 @@ class Oracle(Generic[CandidateType]):
                 if suspected is not None and self.criteria.counts(suspected):
                     self._runs.set_aside(child)
                     self._suspect = child
+                    self.answers.add(key, Tally(suspected))
                     return suspected
         return self.answer(question)
 
@@ -315,9 +316,12 @@ class Oracle(Generic[CandidateType]):
                     self._memory_limit.loosen(outcome)
                 self.spending.longest_silence = max(self.spending.longest_silence, ended.silence)
             known = self._known(run.key)
-            tally = Tally(outcome) if known is None else known.plus(outcome, self.failure)
-            self.contradicted |= tally.contradictory
-            self.answers.add(run.key, tally)
+            if known is None:
+                known = Tally(outcome)
+            elif child is not self._suspect:  # which counted when it was suspected
+                known = known.plus(outcome, self.failure)
+            self.contradicted |= known.contradictory
+            self.answers.add(run.key, known)
             self._emit(run.question, outcome, cached=False)
             if child is self._suspect:
                 self._suspect = None

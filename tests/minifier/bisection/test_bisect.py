@@ -441,6 +441,21 @@ def test_an_operator_that_hangs_in_forward_and_in_backward_is_one_fault(
     assert verdict.confirmed
 
 
+def test_a_hang_is_not_run_again_with_all_its_steps_allowed_one_by_one() -> None:
+    """It never gets past them, and each such run takes a whole time limit."""
+    steps = [
+        ("passes.cse", "n0"),
+        ("lower.aten.exp.default", "n0"),
+        ("lower.aten.erf.default", "n0"),
+    ]
+    hangs = Outcome(Kind.HANG, "compile", "compile | hang")
+    program = Program(steps, lambda taken: hangs if steps[-1] in taken else OK)
+    verdict = program.bisected()
+    assert (found(verdict), verdict.confirmed) == ([steps[-1]], True)
+    assert ["all:2"] in program.asked
+    assert ["all:3"] not in program.asked
+
+
 STEPS = st.sampled_from([(unit, "n0") for unit in dict.fromkeys(unit for unit, _ in PIPELINE)])
 
 

@@ -17,7 +17,7 @@ from tcdebug.minifier.bisection.bisect import Fault
 from tcdebug.minifier.bisection.enabled import Enabled
 from tcdebug.minifier.cases.case import Case, CaseInput
 from tcdebug.minifier.cases.outcome import Kind, Outcome
-from tcdebug.minifier.investigation.branch import Branch
+from tcdebug.minifier.investigation.branch import Branch, leaving_repro
 from tcdebug.minifier.investigation.findings import FailureFindings, FailureFound
 from tcdebug.minifier.investigation.investigate import Investigation
 from tcdebug.minifier.investigation.report import suspected_units, suspicion
@@ -203,6 +203,25 @@ def test_minimising_alone_takes_the_whole_budget(tmp_path: Path) -> None:
     findings = FailureFindings(FailureFound(case, WRONG, 0), Toggles())
     Investigation(findings, subject, oracle, log, bisecting=False)._fault_by_fault()
     assert findings.branches[0].best.size < 4
+
+
+def test_minimising_a_hang_leaves_the_time_of_its_repro(tmp_path: Path) -> None:
+    log = EventLog(tmp_path)
+    oracle = oracle_of(AlwaysWrong, GraphSubject(Backend("tcdebug", "tcdebug"), log), log)
+    oracle.spending = Spending(Budget(seconds=200.0), _began=time.monotonic() - 120.0)
+    case, left = captured(torch.tanh, torch.ones(3)), []
+
+    def minimise() -> None:
+        left.append(round(oracle.spending.seconds_left))
+        if oracle.spending.seconds_left < 10.0:
+            raise BudgetUsed
+
+    for failure in (Outcome(Kind.HANG, "compile", "compile | hang"), WRONG):
+        leaving_repro(oracle, log, Branch(failure, Toggles(), case), minimise)
+    assert left == [5, 80]
+    assert oracle.spending.affordable
+    events = "".join(file.read_text() for file in tmp_path.glob("events*.jsonl"))
+    assert events.count("the rest of the budget is kept for the repro") == 1
 
 
 def test_what_is_reserved_for_a_layer_serves_the_repro_of_a_unit() -> None:

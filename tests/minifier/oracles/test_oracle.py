@@ -23,6 +23,7 @@ from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.surroundings import surroundings
 from tcdebug.minifier.judging.endings import outcome_of
+from tcdebug.minifier.oracles import hang_limit
 from tcdebug.minifier.oracles import oracle as oracle_module
 from tcdebug.minifier.oracles.answers import Answer, Answers, read_answers
 from tcdebug.minifier.oracles.budget import Budget, BudgetUsed
@@ -291,6 +292,21 @@ def test_the_search_for_a_hang_begins_before_its_first_run_has_ended(
     assert (hang.signature, hang.silenced) == ("compile | hang", False)
     assert hang.seconds >= 5.0
     assert asked.reruns == 1
+
+
+def test_a_first_run_that_is_suspected_to_hang_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(oracle_module, "SUSPICIOUS", 2.0)
+    monkeypatch.setattr(hang_limit, "LEAST_SILENCE", 1.5)
+    asked = oracle(tmp_path, backends.target(backends.hangs), limits=Limits(7.0))
+    suspected = asked.ask_first(tanh_case(), Toggles(), "first")
+    asked.tighten_for_hangs(replace(OK, seconds=0.01))
+    assert asked.rate(tanh_case(), Toggles(), suspected, 2) == Rate(2, 2)
+    assert asked.reruns == 3
+    assert asked.await_suspect() is not None
+    assert asked.rate(tanh_case(), Toggles(), suspected, 2) == Rate(2, 2)
+    assert asked.reruns == 3
 
 
 def test_a_slow_compile_that_seemed_to_hang_is_not_a_hang_nor_are_later_ones_suspected(
