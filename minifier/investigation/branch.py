@@ -22,7 +22,7 @@ from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.oracles.candidate_oracle import CandidateOracle
 from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.oracles.question import CandidateType, Question
-from tcdebug.minifier.repros.repro_judging import COLD_SECONDS
+from tcdebug.minifier.repros.verify import COLD_SECONDS
 from tcdebug.minifier.search.reducing import Interesting, reduce_ahead
 from tcdebug.minifier.subjects.one_call import one_call
 from tcdebug.minifier.subjects.subject import Subject

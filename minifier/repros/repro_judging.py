@@ -16,14 +16,12 @@ from tcdebug.minifier.cases.outcome import (
     is_device_error,
 )
 from tcdebug.minifier.judging.layout import ALIASING, STRIDES
-from tcdebug.minifier.repros.verify import SECONDS
+from tcdebug.minifier.repros.verify import COLD_SECONDS, SECONDS
 from tcdebug.minifier.targets import Target
 from tcdebug.minifier.targets.backends import EMBEDDED
 
 COLD = 3.0
 """A repro script may take this many times as long as a warm candidate."""
-COLD_SECONDS = 60.0
-"""The smallest time limit of a repro script whose compiler must rebuild its kernels."""
 PACKAGING_SECONDS = 2 * COLD_SECONDS
 """The same where AOTInductor compiles a library besides the kernels."""
 

@@ -30,8 +30,11 @@ from tcdebug.minifier.repros.standalone import judges_graph
 SECONDS = 300.0
 """The time that a repro script gives its graph before it reports a hang, in seconds."""
 
-CHECK_SECONDS = 120.0
-"""The time for checking the repro of a run, in seconds. A hang's repro gives its graph 60 s."""
+COLD_SECONDS = 60.0
+"""The smallest time that a repro of a hang gives its graph if its compiler must rebuild kernels, in
+seconds."""
+CHECK_SECONDS = 2 * COLD_SECONDS
+"""The time for checking the repro of a run, in seconds."""
 
 FAILS, PASSES, UNRESOLVED = 1, 0, 125
 """Exit statuses of a repro script."""
