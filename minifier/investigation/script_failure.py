@@ -57,7 +57,7 @@ from tcdebug.minifier.repros.verify import contradiction, run_both_ways
 from tcdebug.minifier.search.repeats import Rate, confidence
 
 AGAIN = 2
-"""The runs that must fail, and pass, if the layer leaves the code as it is. Traced runs count."""
+"""The runs of a repro that must fail, and pass, if the layer leaves the compiled code as it is."""
 LEAVES_CODE = frozenset({CACHE, *CACHES, GUARDS[BACKEND]})
 """Layers without which the same code runs. A failure at random easily seems to be theirs."""
 START_SECONDS = 30.0
@@ -245,13 +245,12 @@ class ScriptFailure:
             return self._eager_report(folder)
         path = self.write_repro()
         off = self.finding.off
-        entries, seen_twice = self._wrong_entries()
-        times = AGAIN if LEAVES_CODE.intersection(off) and not seen_twice else 1
+        times = AGAIN if LEAVES_CODE.intersection(off) else 1
         with run_both_ways(path, off, self.runs.deadline - time.monotonic(), times) as ending:
             flaky = self._failing_in_eager(EAGER_RERUNS)
             (failing, as_said), (passing, without) = ending()
         self.runs.log.emit(failing.event(path))
-        notes = [*entries, *self._limit_reached(), *self.finding.notes]
+        notes = [*self._wrong_entries(), *self._limit_reached(), *self.finding.notes]
         late = failing.late or (passing is not None and passing.late)
         if late:
             notes.append("the budget was used up while the repro ran")
@@ -323,20 +322,16 @@ class ScriptFailure:
                 return replace(self, finding=finding, flaky=note)
         return None
 
-    def _wrong_entries(self) -> tuple[list[str], bool]:
-        """Name the wrong entries of the cache at fault, as far as torch traces that cache.
-
-        Also return whether it failed and passed again in the runs for that.
-        """
+    def _wrong_entries(self) -> list[str]:
+        """Name the wrong entries of the cache at fault, as far as torch traces that cache."""
         if not self.finding.settled or self.finding.layer not in STAGES:
-            return [], False
+            return []
         try:
             folder = Path(self.job.run_dir) / "cache"
-            (used, as_is), (unused, without) = self.runs.traced(((), self.finding.off), folder)
+            used, unused = self.runs.traced(((), self.finding.off), folder)
         except BudgetUsed:
-            return ["the budget was used up before the wrong entry was searched for"], False
-        again = self.failure.same_bug(as_is) and without.kind is Kind.OK
-        return wrong_entries(used, unused, self.finding.layer), again
+            return ["the budget was used up before the wrong entry was searched for"]
+        return wrong_entries(used, unused, self.finding.layer)
 
     def _limit_reached(self) -> list[str]:
         """Name the guard because of which Dynamo had to compile a function too often."""

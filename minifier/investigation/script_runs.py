@@ -208,16 +208,16 @@ class ScriptRuns:
                     return True
         return False
 
-    def traced(self, questions: tuple[Off, ...], root: Path) -> list[tuple[Path, Outcome]]:
+    def traced(self, questions: tuple[Off, ...], root: Path) -> list[Path]:
         """Run the questions again with torch's trace, each with a run folder of its own in `root`.
 
-        Return the folders, with all events and graphs, and how the runs ended. Raises BudgetUsed.
+        Return the folders, which hold the events and graphs of all compiles. Raises BudgetUsed.
         """
         folders = [root / str(number) for number in range(1, len(questions) + 1)]
         for folder in folders:
             folder.mkdir(parents=True)
-        ended = self._run_in_parallel(questions, folders)
-        return [(folder, ended[off]) for folder, off in zip(folders, questions, strict=True)]
+        self._run_in_parallel(questions, folders)
+        return folders
 
     def _tighten(self, failure: Outcome) -> None:
         self.failure = failure

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import DecisionTaken, Fallback
 from tcdebug.compiler.events.search_events import GraphRounded
 from tcdebug.minifier.cases.outcome import Kind, Outcome
-from tcdebug.minifier.investigation import script_failure
 from tcdebug.minifier.investigation.script_failure import ScriptFailure
 from tcdebug.minifier.investigation.script_layers import (
     LayerSearch,
@@ -26,7 +24,6 @@ from tcdebug.minifier.investigation.script_layers import (
 from tcdebug.minifier.investigation.script_runs import ScriptRuns
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.processes.job import Job
-from tcdebug.minifier.repros.verify import Verified
 
 FAILS = Outcome(Kind.EXCEPTION, "script", "script | AssertionError", "AssertionError: [9, 9]")
 OTHER = Outcome(Kind.EXCEPTION, "script", "script | KeyError", "KeyError: 3")
@@ -591,45 +588,3 @@ def test_runs_are_listed_as_in_a_sentence() -> None:
         "with the backend eager and every call recompiled, and with every call recompiled"
     )
     assert listed(["in eager", two, three]) == f"in eager, {two}, and {three}"
-
-
-@pytest.mark.parametrize(
-    ("layer", "traced_again", "times"),
-    [
-        ("layer.cache.aotautograd", (FAILS, PASSES), 1),
-        ("layer.cache.aotautograd", (PASSES, PASSES), 2),
-        ("layer.cache.aotautograd", (FAILS, FAILS), 2),
-        ("layer.cache.autotune", (FAILS, PASSES), 2),
-        ("layer.dynamo", (FAILS, PASSES), 1),
-    ],
-)
-def test_traced_runs_of_a_cache_count_among_those_that_confirm_it(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    layer: str,
-    traced_again: tuple[Outcome, Outcome],
-    times: int,
-) -> None:
-    asked: list[int] = []
-
-    @contextlib.contextmanager
-    def both_ways(path: Path, off: Off, seconds: float, times: int) -> Iterator[object]:
-        asked.append(times)
-        fails, passes = Verified(1, 1.0, ""), Verified(0, 1.0, "")
-        yield lambda: ((fails, times - 1), (passes, times - 1))
-
-    folders = [tmp_path / "1", tmp_path / "2"]
-    traced = list(zip(folders, traced_again, strict=True))
-    monkeypatch.setattr(ScriptRuns, "traced", lambda runs, questions, root: traced)
-    monkeypatch.setattr(ScriptRuns, "ask_fresh", lambda runs, off: PASSES)
-    monkeypatch.setattr(script_failure, "run_both_ways", both_ways)
-    (tmp_path / "s.py").write_text("raise AssertionError")
-    (tmp_path / "log").write_text("AssertionError: [9, 9]\n")
-    job = Job("search", str(tmp_path / "s.py"), [], str(tmp_path))
-    runs = ScriptRuns(
-        job, EventLog(None), 60.0, time.monotonic() + 60.0, logs={(): tmp_path / "log"}
-    )
-    finding = ScriptLayer(layer, {(): FAILS, EAGER: PASSES}, settled=True)
-    report = ScriptFailure(job, FAILS, finding, runs, LayerSearch(lambda asked: {}, FAILS)).report()
-    assert report is not None
-    assert (asked, report.status) == ([times], "confirmed")
