@@ -17,7 +17,6 @@ from tcdebug.minifier.cases.layer_names import (
     AUTOGRAD_BACKWARD,
     BACKEND,
     CACHE,
-    CACHES,
     DECOMPOSITIONS,
     DYNAMO,
     DYNAMO_CODE,
@@ -47,6 +46,7 @@ from tcdebug.minifier.investigation.script_layers import (
     evidence,
     listed,
     shown_by,
+    times_to_confirm,
 )
 from tcdebug.minifier.investigation.script_runs import ScriptRuns
 from tcdebug.minifier.oracles.budget import BudgetUsed
@@ -56,10 +56,6 @@ from tcdebug.minifier.repros.script_repro import write_repro
 from tcdebug.minifier.repros.verify import contradiction, run_both_ways
 from tcdebug.minifier.search.repeats import Rate, confidence
 
-AGAIN = 2
-"""The runs of a repro that must fail, and pass, if the layer leaves the compiled code as it is."""
-LEAVES_CODE = frozenset({CACHE, *CACHES, GUARDS[BACKEND]})
-"""Layers without which the same code runs. A failure at random easily seems to be theirs."""
 START_SECONDS = 30.0
 """A repro of a hang may take this much longer than a run that is forked: it imports torch."""
 HAS_UNITS = (AUTOGRAD, DECOMPOSITIONS, BACKEND, PROGRAM_PASSES)
@@ -245,7 +241,7 @@ class ScriptFailure:
             return self._eager_report(folder)
         path = self.write_repro()
         off = self.finding.off
-        times = AGAIN if LEAVES_CODE.intersection(off) else 1
+        times = times_to_confirm(self.finding, self.failure)
         with run_both_ways(path, off, self.runs.deadline - time.monotonic(), times) as ending:
             flaky = self._failing_in_eager(EAGER_RERUNS)
             (failing, as_said), (passing, without) = ending()

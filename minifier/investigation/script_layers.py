@@ -34,6 +34,7 @@ from tcdebug.minifier.cases.layer_names import (
     WRAPPER,
 )
 from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.search.repeats import likelihood
 
 Off = tuple[str, ...]
 """The layers that are off in a run."""
@@ -114,6 +115,15 @@ RECOMPILED = re.compile(r"RecompileError|RecompileLimit|fail_on_recompile")
 MISUSE = "torch reports a mistake of the program: UserError"
 
 
+LEAVES_CODE = frozenset({CACHE, *CACHES, GUARDS[BACKEND]})
+"""Layers without which the same code runs. A failure at random easily seems to be theirs."""
+OWN_BACKEND = frozenset({CACHE, *CACHES, *GUARDS.values(), CUDAGRAPHS})
+"""Layers without which the script's own backend compiles."""
+AGAIN, BY_CHANCE = 2, 0.02
+"""How often a repro must fail, and pass, if the runs would end as they did by chance with more than
+this probability."""
+
+
 RUNS = {
     **{layer: f"with the backend {backend}" for layer, backend in STAND_INS.items()},
     **dict.fromkeys(GUARDS.values(), "with every call recompiled"),
@@ -153,6 +163,20 @@ class ScriptLayer:
     def off(self) -> Off:
         """The layers that are off when the script passes."""
         return (self.layer, *self.also) if self.layer else ()
+
+
+def times_to_confirm(found: ScriptLayer, failure: Outcome) -> int:
+    """Return how often a repro must fail, and pass without a layer, to confirm it.
+
+    A script that fails at random may end in just the way that leads to a layer. That is unlikely if
+    many runs with its backend ended as the layer predicts.
+    """
+    if not LEAVES_CODE.intersection(found.off):
+        return 1
+    own = [outcome for off, outcome in found.runs.items() if OWN_BACKEND.issuperset(off)]
+    failed = 1 + sum(failure.same_bug(outcome) for outcome in own)
+    passed = 1 + sum(outcome.kind is Kind.OK for outcome in own)
+    return AGAIN if likelihood(failed, passed) > BY_CHANCE else 1
 
 
 def evidence(layer: str) -> str:
@@ -290,10 +314,10 @@ class LayerSearch:
         guards = GUARDS[BACKEND]
         self._run((CACHE,), (guards,))
         if self._passes(CACHE):
-            names = [*CACHES]
-            for pair in (names[:2], names[2:]):
-                self._run(*((name,) for name in pair))
-                if found := next((name for name in pair if self._passes(name)), ""):
+            likely, *others = CACHES
+            for some in ([likely], others[:1], others[1:]):
+                self._run(*((name,) for name in some))
+                if found := next((name for name in some if self._passes(name)), ""):
                     return self._settled(found)
             return self._settled(CACHE)
         rest = guards if self._passes(guards) else BACKEND

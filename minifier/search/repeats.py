@@ -79,6 +79,15 @@ def confidence(rate: Rate, passes: int, answers: int = 1) -> float:
     return 1 - luck((low + high) / 2)
 
 
+def likelihood(failed: int, passed: int) -> float:
+    """Return the largest probability, over all rates, that runs at random end in such a pattern.
+
+    That is the probability that just these runs fail and just those pass.
+    """
+    rate = failed / (failed + passed)
+    return float(rate**failed * (1 - rate) ** passed)
+
+
 def passes_needed(rate: Rate, answers: int, wanted: float) -> int | None:
     """Return how many passes each of several "passes" answers needs to be believed.
 

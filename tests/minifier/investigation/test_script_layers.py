@@ -20,6 +20,7 @@ from tcdebug.minifier.investigation.script_layers import (
     ScriptLayer,
     described,
     listed,
+    times_to_confirm,
 )
 from tcdebug.minifier.investigation.script_runs import ScriptRuns
 from tcdebug.minifier.oracles.budget import BudgetUsed
@@ -588,3 +589,28 @@ def test_runs_are_listed_as_in_a_sentence() -> None:
         "with the backend eager and every call recompiled, and with every call recompiled"
     )
     assert listed(["in eager", two, three]) == f"in eager, {two}, and {three}"
+
+
+@pytest.mark.parametrize(
+    ("failing", "layer", "times"),
+    [
+        ((BACKEND_ANEW,), "layer.cache.aotautograd", 1),
+        ((BACKEND_ANEW, ("layer.cache.aotautograd",)), "layer.cache.fx_graph", 1),
+        ((), "layer.cache.aotautograd", 2),
+        ((CACHES, CUDAGRAPHS), "layer.backend.guards", 2),
+        ((DYNAMO, AOT, DECOMPOSED), "layer.dynamo.guards", 1),
+    ],
+)
+def test_a_layer_is_confirmed_by_more_runs_if_few_showed_that_it_is_no_chance(
+    failing: tuple[Off, ...], layer: str, times: int
+) -> None:
+    finding, _ = found(dict.fromkeys(failing, FAILS))
+    assert finding.layer == layer
+    assert times_to_confirm(finding, FAILS) == times
+
+
+def test_the_first_cache_with_which_it_passes_is_the_last_that_is_asked_about() -> None:
+    _, asked = found({BACKEND_ANEW: FAILS})
+    assert asked[-3:] == [CACHES, BACKEND_ANEW, ("layer.cache.aotautograd",)]
+    _, asked = found(dict.fromkeys((BACKEND_ANEW, ("layer.cache.aotautograd",)), FAILS))
+    assert asked[-2:] == [("layer.cache.aotautograd",), ("layer.cache.fx_graph",)]

@@ -15,6 +15,7 @@ from tcdebug.minifier.search.repeats import (
     Rate,
     Tally,
     confidence,
+    likelihood,
     passes_needed,
     settle,
 )
@@ -188,3 +189,12 @@ def test_an_accepted_pass_is_wrong_no_more_often_than_stated(p: float) -> None:
         if needed is not None:
             lucky += not list(settle(None, run, WRONG, needed))[-1].outcome.failed
     assert lucky / rounds < 0.01
+
+
+def test_a_pattern_of_runs_is_at_most_as_likely_as_with_the_rate_that_it_shows() -> None:
+    assert likelihood(1, 1) == 0.25
+    assert likelihood(3, 3) == 1 / 64
+    assert likelihood(4, 0) == 1.0
+    for percent in range(101):
+        rate = percent / 100
+        assert rate**3 * (1 - rate) ** 2 <= likelihood(3, 2) + 1e-12
