@@ -6,7 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -30,12 +30,24 @@ from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.processes.job import INDUCTOR_SETUP, Job
 from tcdebug.minifier.processes.warm.sessions import WarmSessions
+from tcdebug.minifier.subjects.printed import printed_otherwise
 from tcdebug.minifier.subjects.script import LONGER, ScriptSubject, WholeScript, script_oracle
 
 FAILS_WITHOUT_TCDEBUG = (
     "it fails only without tcdebug in its process, which imports torch and its compiler before "
     "the script. No layer was searched for"
 )
+
+
+PRINTED = "it prints {}, but ends alike. If it raises where these differ, the cause can be bisected"
+"""A note on a healthy script that prints something else in eager."""
+
+
+@dataclass(frozen=True)
+class Passed:
+    """A script that passes as it is, with the file of what it printed."""
+
+    output: Path
 
 
 def passes_without(
@@ -127,8 +139,8 @@ def judge_script(
     *,
     endless: str = "",
     sessions: WarmSessions | None = None,
-) -> ScriptFailure | Report | None:
-    """Run the script as it is and, if it fails, find the layer at fault. None if it passes.
+) -> ScriptFailure | Report | Passed:
+    """Run the script as it is and, if it fails, find the layer at fault.
 
     If the script fails only without tcdebug in its process, this is reported at once.
 
@@ -156,7 +168,7 @@ def judge_script(
     if runs.plain_failure is not None:
         return _plain_report(job, runs.plain_failure, runs.plain_output)
     if not failure.failed:
-        return None
+        return Passed(runs.logs[()])
     say("it fails; looking for the layer at fault")
     search = LayerSearch(
         runs.ask,
@@ -176,3 +188,28 @@ def judge_script(
         return ScriptFailure(job, failure, search.so_far(), runs, search, in_budget=False)
     log.emit(failed.why_in_fresh_processes)
     return judge_script(job, log, deadline - time.monotonic(), say, endless=endless)
+
+
+def printed_in_eager(
+    job: Job, log: EventLog, seconds: float, passed: Passed, sessions: WarmSessions | None
+) -> list[str]:
+    """Return a note if a script that passes prints something else in eager, and not at random."""
+    compiled = passed.output.read_text(errors="replace")
+    if not compiled.strip():
+        return []
+    runs = ScriptRuns(job, log, LEAST, time.monotonic() + seconds, sessions)
+    try:
+        eager = _output(runs, (DYNAMO,))
+        if eager is None or not printed_otherwise(eager, compiled, compiled):
+            return []
+        again = _output(runs, ())
+    except BudgetUsed:
+        return []
+    found = printed_otherwise(eager, compiled, again) if again is not None else ""
+    return [PRINTED.format(found)] if found else []
+
+
+def _output(runs: ScriptRuns, off: Off) -> str | None:
+    """Return what a script prints without some layers; None if it fails. Raises BudgetUsed."""
+    ended = runs.ask((off,))[off]
+    return runs.logs[off].read_text(errors="replace") if ended.kind is Kind.OK else None

@@ -330,3 +330,34 @@ def test_a_healthy_package_does_not_fail(tcdebug: Command, script: Script) -> No
     """It also returns random numbers, which are not those of eager."""
     text = PACKAGED.replace(".sum(-1)\n", ".sum(-1), torch.rand(3)\n").replace("(x)", "(x)[0]")
     assert tcdebug("bisect", "--json", script(text)).status == 4
+
+
+COUNTED = """
+import torch
+
+made = []
+
+class Registry(type):
+    def __call__(cls, *args):
+        made.append(cls.__name__)
+        return super().__call__(*args)
+
+class Scale(metaclass=Registry):
+    def __init__(self, factor):
+        self.factor = factor
+
+print(torch.compile(lambda x: x * Scale(3).factor)(torch.ones(2)))
+print("made", len(made))
+"""
+
+
+@pytest.mark.slow
+def test_a_healthy_script_that_prints_something_else_in_eager_has_a_note(
+    tcdebug: Command, script: Script
+) -> None:
+    report = tcdebug("bisect", "--json", *AS_IT_IS, script(COUNTED)).json
+    assert report["status"] == "no_failure"
+    assert (
+        "it prints `made 1` in eager, and `made 0` compiled, but ends alike. If it raises where "
+        "these differ, the cause can be bisected"
+    ) in report["notes"]

@@ -20,7 +20,12 @@ from tcdebug.minifier.investigation.script_failure import (
 )
 from tcdebug.minifier.investigation.script_line import described, find_line
 from tcdebug.minifier.investigation.script_runs import outcome_without
-from tcdebug.minifier.investigation.whole_script import investigate_script, judge_script
+from tcdebug.minifier.investigation.whole_script import (
+    Passed,
+    investigate_script,
+    judge_script,
+    printed_in_eager,
+)
 from tcdebug.minifier.oracles.budget import CONFIRMING, BudgetUsed
 from tcdebug.minifier.processes.job import PARTIAL, REPORT, SCRIPT_FAILED, SCRIPT_ON_DEVICES
 from tcdebug.reading.run_dir import find
@@ -176,8 +181,8 @@ class ScriptSearch:
             )  # fmt: skip
             if isinstance(failed, Report):
                 return failed
-            if failed is None:
-                return self._healthy(recorded)
+            if isinstance(failed, Passed):
+                return self._healthy(recorded, failed)
             if self.run.job.bisect and failed.in_backend:
                 slow, notes = slow_compile(self.run, failed)
                 if slow is not None and slow.confirmed:
@@ -239,7 +244,7 @@ class ScriptSearch:
         layer = failed.finding.layer
         return msgspec.structs.replace(units, layer=layer, ladder=failed.ladder), []
 
-    def _healthy(self, recorded: int) -> Report:
+    def _healthy(self, recorded: int, passed: Passed) -> Report:
         """Return the report of a script that passed, unless one of its graphs fails at times."""
         notes = self._whole_notes(recorded)
         if not notes and nothing_captured(self.run.folder):
@@ -247,7 +252,12 @@ class ScriptSearch:
         status = "unjudged" if some_not_compared(self.run.folder) else "no_failure"
         notes += unused_caches() if status == "no_failure" else []
         healthy = Report(status, run_dir=str(self.run.folder), notes=notes)
-        return after_repeats(healthy, self._sometimes_failing())
+        report = after_repeats(healthy, self._sometimes_failing())
+        if report.failure is not None or self.run.job.wanted != Criteria():
+            return report
+        job, log, left = self.run.job, self.run.log, self.run.seconds_left
+        printed = printed_in_eager(job, log, left, passed, self.run.sessions)
+        return msgspec.structs.replace(report, notes=[*printed, *report.notes])
 
     def _graphs_passed(self, recorded: int) -> Report:
         """Return the report of a script that only its graphs can make fail, and none did.
