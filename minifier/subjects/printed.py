@@ -28,8 +28,10 @@ def printed_otherwise(eager: str, compiled: str, again: str) -> str:
     expected, printed, repeated = (_lines(text) for text in (eager, compiled, again))
     if len(printed) != len(repeated):
         return ""
-    keys = [[NUMBER.sub("#", line) for line in lines] for lines in (expected, printed)]
-    for what, a, a_end, b, b_end in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
+    first, second = ([NUMBER.sub("#", line) for line in lines] for lines in (expected, printed))
+    for what, a, a_end, b, b_end in SequenceMatcher(
+        None, first, second, autojunk=False
+    ).get_opcodes():
         wanted, got = expected[a:a_end], printed[b:b_end]
         if what == "delete":
             return f"`{wanted[0][:LONGEST]}` in eager only"
