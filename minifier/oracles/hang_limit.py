@@ -55,6 +55,10 @@ class HangLimit:
         """Allow again what a first run may take."""
         self._set(self._most, self.limits.silence)
 
+    def was_whole(self, seconds: float) -> bool:
+        """Return whether a run that took so long had all the time that a first run may take."""
+        return seconds >= self._most
+
     def loosen(self, ended: Duration) -> None:
         """Raise the limits for later runs after a run that ended."""
         seconds = max(min(self._most, AS_SLOW * ended.seconds), self.limits.seconds)

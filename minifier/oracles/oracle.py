@@ -121,6 +121,7 @@ class Oracle(Generic[CandidateType]):
         """
         if self._suspect is not None:
             self._suspect.count_unwatched_time()
+            self._collect(POLL)  # it may have used up its time while the budget ended
         while self._suspect is not None and self.spending.seconds_left > 0:
             self._collect(POLL)
         return self._hang
@@ -305,7 +306,8 @@ class Oracle(Generic[CandidateType]):
         Raises NoHang if the suspect has ended by itself.
         """
         for child, run, ended in self._runs.ended(seconds):
-            if ended.timed_out and self.spending.seconds_left <= 0:
+            whole = child is self._suspect and self._hang_limit.was_whole(ended.seconds)
+            if ended.timed_out and self.spending.seconds_left <= 0 and not whole:
                 continue  # the budget ended it, which says nothing about the candidate
             outcome = self.runner.outcome(child, ended)
             if outcome is None:

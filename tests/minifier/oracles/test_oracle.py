@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,7 @@ from tcdebug.minifier.judging.endings import outcome_of
 from tcdebug.minifier.oracles import hang_limit
 from tcdebug.minifier.oracles import oracle as oracle_module
 from tcdebug.minifier.oracles.answers import Answer, Answers, read_answers
-from tcdebug.minifier.oracles.budget import Budget, BudgetUsed
+from tcdebug.minifier.oracles.budget import Budget, BudgetUsed, Spending
 from tcdebug.minifier.oracles.hang_limit import Duration, HangLimit
 from tcdebug.minifier.oracles.oracle import NoHang, Oracle
 from tcdebug.minifier.oracles.other_failures import OtherFailures
@@ -292,6 +293,20 @@ def test_the_search_for_a_hang_begins_before_its_first_run_has_ended(
     assert (hang.signature, hang.silenced) == ("compile | hang", False)
     assert hang.seconds >= 5.0
     assert asked.reruns == 1
+
+
+@pytest.mark.parametrize(("limit", "budget", "hung"), [(2.0, 3.0, True), (60.0, 3.0, False)])
+def test_a_first_run_that_used_up_its_time_hung_though_the_budget_has_ended_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: float, budget: float, *, hung: bool
+) -> None:
+    monkeypatch.setattr(oracle_module, "SUSPICIOUS", 0.5)
+    asked = oracle(tmp_path, backends.target(backends.hangs), limits=Limits(limit))
+    asked.spending = Spending(Budget(seconds=budget))
+    assert asked.ask_first(tanh_case(), Toggles(), "first").kind is Kind.HANG
+    time.sleep(max(0.0, asked.spending.seconds_left) + 0.1)
+    hang = asked.await_suspect()
+    asked.drop_suspect()
+    assert (hang is not None) is hung
 
 
 def test_a_first_run_that_is_suspected_to_hang_counts_once(
