@@ -28,7 +28,7 @@ from tcdebug.minifier.targets.interception import OPTIMIZE
 ENABLE = Patch(
     "torch._dynamo.compiled_autograd",
     "_enable",
-    "a script in eager still compiles its backward passes",
+    "backward passes are still compiled in eager, and without compiled autograd",
 )
 PATCHES = (ENABLE,)
 
@@ -113,20 +113,26 @@ def compile_is_identity(
 
         return optimize
 
-    @contextlib.contextmanager
-    def uncompiled(*_args: Any, **_kwargs: Any) -> Generator[None, None, None]:
-        yield
-
     never: AbstractContextManager[Any] = nullcontext()
     if misfit(OPTIMIZE):
         never = torch.compiler.set_stance("force_eager")
     with (
         never,
         patched(OPTIMIZE, make, log),
-        patched(ENABLE, lambda original: uncompiled, log),
+        backward_in_eager(log),
         calls.hooked() if captures else nullcontext(),
     ):
         yield
+
+
+def backward_in_eager(log: EventLog) -> AbstractContextManager[None]:
+    """Run backward passes in eager in this block, also where they are to be compiled."""
+
+    @contextlib.contextmanager
+    def uncompiled(*_args: Any, **_kwargs: Any) -> Generator[None, None, None]:
+        yield
+
+    return patched(ENABLE, lambda original: uncompiled, log)
 
 
 def _only_counting(backend: Any) -> Any:

@@ -35,10 +35,11 @@ from tcdebug.minifier.capture.exports import (
     packages_replaced,
 )
 from tcdebug.minifier.capture.float64_graphs import in_float64, in_own_dtypes
-from tcdebug.minifier.capture.identity import compile_is_identity
+from tcdebug.minifier.capture.identity import backward_in_eager, compile_is_identity
 from tcdebug.minifier.capture.rounding_noise import with_noise, without_noise
 from tcdebug.minifier.cases.layer_names import (
     CACHES,
+    COMPILED_AUTOGRAD,
     CUDAGRAPHS,
     DYNAMO,
     DYNAMO_CODE,
@@ -108,6 +109,8 @@ def layers_off(toggles: Toggles, log: EventLog) -> Iterator[None]:
             from tcdebug.minifier.targets import inductor  # noqa: PLC0415 - start-up time
 
             stack.enter_context(inductor.switched(Toggles.parse([CUDAGRAPHS]), log))
+        if COMPILED_AUTOGRAD in toggles.off:
+            stack.enter_context(backward_in_eager(log))
         if any(name in toggles.off for name in GUARDS.values()):
             stack.enter_context(each_call(_Recompiling().enter, log))
         yield

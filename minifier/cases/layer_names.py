@@ -17,6 +17,8 @@ WRAPPER = "layer.dynamo.wrapper"
 DYNAMO_CODE = "layer.dynamo.code"
 """The code that Dynamo makes. With it switched off, Dynamo captures the calls, which count as
 compiles, and the program runs in eager."""
+COMPILED_AUTOGRAD = "layer.dynamo.compiled_autograd"
+"""Compiled autograd. With it switched off, autograd runs backward as in eager."""
 AUTOGRAD = "layer.autograd"
 """AOTAutograd."""
 AUTOGRAD_BACKWARD = "autograd.backward"

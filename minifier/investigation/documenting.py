@@ -11,7 +11,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import belongs
 from tcdebug.minifier.cases.layer_names import AUTOGRAD, FAKE_KERNELS, SCRIPT
 from tcdebug.minifier.cases.outcome import Kind
-from tcdebug.minifier.investigation.branch import Branch
+from tcdebug.minifier.investigation.branch import HANGING_REPRO, Branch
 from tcdebug.minifier.investigation.findings import FailureFindings
 from tcdebug.minifier.investigation.reproduction import Reproduction
 from tcdebug.minifier.investigation.stages import find_autograd_stage, find_stage
@@ -90,6 +90,9 @@ class Documenting(Generic[CandidateType]):
             return False
         if branch.failure.compiles_slowly:
             return False  # it would compile even longer while the texts are written
+        hangs = branch.failure.kind is Kind.HANG
+        if hangs and self.oracle.spending.seconds_left < HANGING_REPRO:
+            return False  # the repro needs this time
         in_autograd = self.findings.layer.switch == AUTOGRAD
         return not branch.is_layer or (in_autograd and branch.failure.kind is Kind.WRONG)
 

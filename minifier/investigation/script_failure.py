@@ -46,14 +46,13 @@ from tcdebug.minifier.investigation.script_layers import (
     evidence,
     listed,
     shown_by,
-    times_to_confirm,
 )
 from tcdebug.minifier.investigation.script_runs import ScriptRuns
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.repros.claims import withdraw_claim
 from tcdebug.minifier.repros.script_repro import write_repro
-from tcdebug.minifier.repros.verify import contradiction, run_both_ways
+from tcdebug.minifier.repros.verify import contradiction, run_both_ways, times_to_confirm
 from tcdebug.minifier.search.repeats import Rate, confidence
 
 START_SECONDS = 30.0
@@ -241,7 +240,7 @@ class ScriptFailure:
             return self._eager_report(folder)
         path = self.write_repro()
         off = self.finding.off
-        times = times_to_confirm(self.finding, self.failure)
+        times = times_to_confirm(off, self.finding.runs, self.failure)
         with run_both_ways(path, off, self.runs.deadline - time.monotonic(), times) as ending:
             flaky = self._failing_in_eager(EAGER_RERUNS)
             (failing, as_said), (passing, without) = ending()

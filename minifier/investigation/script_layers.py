@@ -18,6 +18,7 @@ from tcdebug.minifier.cases.layer_names import (
     BACKEND,
     CACHE,
     CACHES,
+    COMPILED_AUTOGRAD,
     CUDAGRAPHS,
     DECOMPOSITIONS,
     DYNAMO,
@@ -34,7 +35,6 @@ from tcdebug.minifier.cases.layer_names import (
     WRAPPER,
 )
 from tcdebug.minifier.cases.outcome import Kind, Outcome
-from tcdebug.minifier.search.repeats import likelihood
 
 Off = tuple[str, ...]
 """The layers that are off in a run."""
@@ -54,6 +54,10 @@ EVIDENCE = {
     WRAPPER: (
         "what torch.compile returns: it fails even if nothing is compiled, and passes if "
         "torch.compile returns the function or module itself"
+    ),
+    COMPILED_AUTOGRAD: (
+        "compiled autograd: it fails with the backend eager, and passes if autograd runs backward "
+        "as in eager"
     ),
     AUTOGRAD: "AOTAutograd: it fails with the backend aot_eager, and passes with eager",
     AUTOGRAD_BACKWARD: (
@@ -115,15 +119,6 @@ RECOMPILED = re.compile(r"RecompileError|RecompileLimit|fail_on_recompile")
 MISUSE = "torch reports a mistake of the program: UserError"
 
 
-LEAVES_CODE = frozenset({CACHE, *CACHES, GUARDS[BACKEND]})
-"""Layers without which the same code runs. A failure at random easily seems to be theirs."""
-OWN_BACKEND = frozenset({CACHE, *CACHES, *GUARDS.values(), CUDAGRAPHS})
-"""Layers without which the script's own backend compiles."""
-AGAIN, BY_CHANCE = 2, 0.02
-"""How often a repro must fail, and pass, if the runs would end as they did by chance with more than
-this probability."""
-
-
 RUNS = {
     **{layer: f"with the backend {backend}" for layer, backend in STAND_INS.items()},
     **dict.fromkeys(GUARDS.values(), "with every call recompiled"),
@@ -131,6 +126,7 @@ RUNS = {
     DYNAMO_CODE: "in eager with its compiles counted",
     WRAPPER: "in eager without torch.compile's wrapper",
     CUDAGRAPHS: "without CUDA graphs",
+    COMPILED_AUTOGRAD: "without compiled autograd",
     PROGRAM_PASSES: "without its gated passes",
     AUTOGRAD_BACKWARD: "without AOTAutograd's backward",
     PRECISION: "in eager with its graphs in float64",
@@ -165,20 +161,6 @@ class ScriptLayer:
         return (self.layer, *self.also) if self.layer else ()
 
 
-def times_to_confirm(found: ScriptLayer, failure: Outcome) -> int:
-    """Return how often a repro must fail, and pass without a layer, to confirm it.
-
-    A script that fails at random may end in just the way that leads to a layer. That is unlikely if
-    many runs with its backend ended as the layer predicts.
-    """
-    if not LEAVES_CODE.intersection(found.off):
-        return 1
-    own = [outcome for off, outcome in found.runs.items() if OWN_BACKEND.issuperset(off)]
-    failed = 1 + sum(failure.same_bug(outcome) for outcome in own)
-    passed = 1 + sum(outcome.kind is Kind.OK for outcome in own)
-    return AGAIN if likelihood(failed, passed) > BY_CHANCE else 1
-
-
 def evidence(layer: str) -> str:
     """Say what the runs showed about a layer."""
     if layer in CACHES:
@@ -200,7 +182,7 @@ class LayerSearch:
     failure: Outcome
     runs: dict[Off, Outcome] = field(default_factory=dict)
     used: Callable[[], frozenset[str]] = frozenset
-    """Which of export, AOTInductor, gated passes and CUDA graphs the script may use."""
+    """Which of export, AOTInductor, gated passes, compiled autograd and CUDA graphs it may use."""
     stuck: bool = False
     """Whether a capture or a pass does not end. Reuse of compiled code is then not at fault."""
     raised_alike: Callable[[], bool] = lambda: False
@@ -232,6 +214,8 @@ class LayerSearch:
         if self._passes(DYNAMO) and self._same(AUTOGRAD):
             if EXPORT in self.used() and self._passes_with(EXPORT):
                 return self._settled(EXPORT)
+            if COMPILED_AUTOGRAD in self.used() and self._passes_with(COMPILED_AUTOGRAD):
+                return self._settled(COMPILED_AUTOGRAD)
             return self._with_guards(DYNAMO)
         self._run((DECOMPOSITIONS,), (BACKEND,))
         lowest = next((layer for layer in ORDER if self._same(layer)), "")

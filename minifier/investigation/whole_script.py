@@ -15,7 +15,12 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.autograd_units import ALONE
 from tcdebug.minifier.bisection.layers import LayerFinding
-from tcdebug.minifier.cases.layer_names import DECOMPOSITIONS, DYNAMO, PROGRAM_PASSES
+from tcdebug.minifier.cases.layer_names import (
+    COMPILED_AUTOGRAD,
+    DECOMPOSITIONS,
+    DYNAMO,
+    PROGRAM_PASSES,
+)
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.findings import FailureFindings, FailureFound
 from tcdebug.minifier.investigation.investigate import Investigation
@@ -174,7 +179,7 @@ def judge_script(
         runs.ask,
         failure,
         {**known, (): failure},
-        runs.used,
+        lambda: runs.used() | _mentioned(job),
         bool(endless),
         runs.raised_alike,
         runs.may_count_compiles,
@@ -188,6 +193,12 @@ def judge_script(
         return ScriptFailure(job, failure, search.so_far(), runs, search, in_budget=False)
     log.emit(failed.why_in_fresh_processes)
     return judge_script(job, log, deadline - time.monotonic(), say, endless=endless)
+
+
+def _mentioned(job: Job) -> frozenset[str]:
+    """Return the layers that a script uses only if its text mentions them."""
+    text = Path(job.script).read_text(errors="replace")
+    return frozenset({COMPILED_AUTOGRAD} if "compiled_autograd" in text else ())
 
 
 def printed_in_eager(

@@ -19,6 +19,8 @@ from types import MappingProxyType
 
 from tcdebug.compiler.events.search_events import ReproVerify
 from tcdebug.minifier.cases.environment import without_settings
+from tcdebug.minifier.cases.layer_names import BACKEND, CACHE, CACHES, CUDAGRAPHS, GUARDS
+from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.processes.cache_folders import kernel_cache
 from tcdebug.minifier.processes.interpreters import Interpreter, Interpreters
 from tcdebug.minifier.processes.job import own_caches
@@ -26,6 +28,7 @@ from tcdebug.minifier.processes.process import Ended, Limits, finished
 from tcdebug.minifier.processes.spawn import spawn
 from tcdebug.minifier.processes.subprocess_hook import environment_without_hook
 from tcdebug.minifier.repros.standalone import judges_graph
+from tcdebug.minifier.search.repeats import likelihood
 
 SECONDS = 300.0
 """The time that a repro script gives its graph before it reports a hang, in seconds."""
@@ -35,6 +38,14 @@ COLD_SECONDS = 60.0
 seconds."""
 CHECK_SECONDS = 2 * COLD_SECONDS
 """The time for checking the repro of a run, in seconds."""
+
+LEAVES_CODE = frozenset({CACHE, *CACHES, GUARDS[BACKEND]})
+"""Layers without which the same code runs. A failure at random easily seems to be theirs."""
+OWN_BACKEND = frozenset({CACHE, *CACHES, *GUARDS.values(), CUDAGRAPHS})
+"""Layers without which the script's own backend compiles."""
+AGAIN, BY_CHANCE = 2, 0.02
+"""How often a repro must fail, and pass, if the runs would end as they did by chance with more than
+this probability."""
 
 FAILS, PASSES, UNRESOLVED = 1, 0, 125
 """Exit statuses of a repro script."""
@@ -221,6 +232,24 @@ def _run_again(path: Path, off: Sequence[str], seconds: float, times: int) -> tu
         run += 1
         if run == times or not (result.passed if off else result.reproduced):
             return result, run - 1
+
+
+def times_to_confirm(
+    off: Sequence[str], runs: Mapping[tuple[str, ...], Outcome], failure: Outcome
+) -> int:
+    """Return how often a repro must fail, and pass with `off`, to confirm the layer of a script.
+
+    `runs` are those of the script: what was off, and how it ended.
+
+    A script that fails at random may end in just the way that leads to a layer. That is unlikely if
+    many runs with its backend ended as the layer predicts.
+    """
+    if not LEAVES_CODE.intersection(off):
+        return 1
+    own = [outcome for question, outcome in runs.items() if OWN_BACKEND.issuperset(question)]
+    failed = 1 + sum(failure.same_bug(outcome) for outcome in own)
+    passed = 1 + sum(outcome.kind is Kind.OK for outcome in own)
+    return AGAIN if likelihood(failed, passed) > BY_CHANCE else 1
 
 
 def contradiction(agreed: int, ended: str, never: str) -> str:

@@ -22,6 +22,7 @@ from tcdebug.minifier.cases.layer_names import (
     AOTINDUCTOR,
     CACHE,
     CACHES,
+    COMPILED_AUTOGRAD,
     DYNAMO_CODE,
     EXPORT,
     GUARDS,
@@ -116,7 +117,16 @@ def _fixed() -> tuple[str, ...]:
     """Return the units of inductor, AOTAutograd and Dynamo, and the layers of torch."""
     from tcdebug.minifier.targets.inductor.units import units  # noqa: PLC0415 - start-up time
 
-    layers = (*ORDER, DYNAMO_CODE, WRAPPER, EXPORT, AOTINDUCTOR, SCRIPT, *GUARDS.values())
+    layers = (
+        *ORDER,
+        COMPILED_AUTOGRAD,
+        DYNAMO_CODE,
+        WRAPPER,
+        EXPORT,
+        AOTINDUCTOR,
+        SCRIPT,
+        *GUARDS.values(),
+    )
     return (*(unit.name for unit in units()), *layers, CACHE, *CACHES)
 
 

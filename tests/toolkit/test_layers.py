@@ -361,3 +361,25 @@ def test_a_healthy_script_that_prints_something_else_in_eager_has_a_note(
         "it prints `made 1` in eager, and `made 0` compiled, but ends alike. If it raises where "
         "these differ, the cause can be bisected"
     ) in report["notes"]
+
+
+HOOKS_DROPPED = """
+from torch._dynamo import compiled_autograd
+
+compiled_autograd.AutogradCompilerInstance.tensor_pre_hook = lambda self, inputs, *rest: inputs
+x = torch.ones(3, requires_grad=True)
+x.register_hook(lambda gradient: gradient * 5)
+with compiled_autograd._enable(torch.compile()):
+    (x * 2).sum().backward()
+assert x.grad.tolist() == [10.0] * 3, x.grad
+"""
+
+
+@pytest.mark.slow
+def test_compiled_autograd_is_a_layer(tcdebug: Command, python: Command, script: Script) -> None:
+    done = tcdebug("bisect", "--json", *AS_IT_IS, script(HOOKS_DROPPED))
+    report = done.json
+    layer = "layer.dynamo.compiled_autograd"
+    assert (done.status, report["status"], report["layer"]) == (0, "confirmed", layer), done.stderr
+    assert report["faults"][0]["passes"] == f"python repro.py --off={layer}"
+    assert python(report["repro"], f"--off={layer}").status == 0

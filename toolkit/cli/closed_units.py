@@ -13,6 +13,7 @@ from tcdebug.minifier.cases.layer_names import (
     AOTINDUCTOR,
     CACHE,
     CACHES,
+    COMPILED_AUTOGRAD,
     CUDAGRAPHS,
     DYNAMO_CODE,
     EXPORT,
@@ -36,7 +37,18 @@ CLOSED = (
     *(f"runtime.{name}" for name in ("bodies", "cudagraphs")),
     *(f"triton.{name}" for name in ("llvm", "multiply_add", "ptxas")),
     CUDAGRAPHS,
-    *(*ORDER, DYNAMO_CODE, WRAPPER, EXPORT, AOTINDUCTOR, SCRIPT, *GUARDS.values(), CACHE, *CACHES),
+    *(
+        *ORDER,
+        COMPILED_AUTOGRAD,
+        DYNAMO_CODE,
+        WRAPPER,
+        EXPORT,
+        AOTINDUCTOR,
+        SCRIPT,
+        *GUARDS.values(),
+        CACHE,
+        *CACHES,
+    ),
 )
 """The units of the closed families, of both compilers."""
 OTHERS = (

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch._dynamo.exc import UncapturedHigherOrderOpError
 from torch._dynamo.testing import CompileCounter, CompileCounterWithBackend
+from torch._dynamo.utils import counters
 from torch._functorch import config as functorch_config
 from torch._higher_order_ops.while_loop import while_loop
 from torch._inductor import config as inductor_config
@@ -17,7 +18,13 @@ from torch.compiler._cache import CacheArtifactManager
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.capture.layers_off import layers_off
-from tcdebug.minifier.cases.layer_names import CACHES, PRECISION, ROUNDING_CONTROLS, STAND_INS
+from tcdebug.minifier.cases.layer_names import (
+    CACHES,
+    COMPILED_AUTOGRAD,
+    PRECISION,
+    ROUNDING_CONTROLS,
+    STAND_INS,
+)
 from tcdebug.minifier.targets import inductor
 from tcdebug.minifier.targets.captures import CapturedInside
 
@@ -280,3 +287,14 @@ def test_candidates_use_no_caches_even_if_a_variable_of_the_environment_forces_t
         assert not functorch_config.enable_autograd_cache
         assert not inductor_config.fx_graph_cache
     assert functorch_config.enable_autograd_cache is inductor_config.fx_graph_cache is True
+
+
+@pytest.mark.parametrize(("name", "captures"), [("layer.cache", 1), (COMPILED_AUTOGRAD, 0)])
+def test_without_compiled_autograd_no_backward_is_captured(name: str, captures: int) -> None:
+    counters["compiled_autograd"].clear()
+    x = torch.full((3,), 2.0, requires_grad=True)
+    with off(name), torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager")):
+        (x * x).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [4.0, 4.0, 4.0]
+    assert counters["compiled_autograd"]["captures"] == captures

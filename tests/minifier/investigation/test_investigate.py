@@ -18,6 +18,7 @@ from tcdebug.minifier.bisection.enabled import Enabled
 from tcdebug.minifier.cases.case import Case, CaseInput
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.branch import Branch, leaving_repro
+from tcdebug.minifier.investigation.documenting import Documenting
 from tcdebug.minifier.investigation.findings import FailureFindings, FailureFound
 from tcdebug.minifier.investigation.investigate import Investigation
 from tcdebug.minifier.investigation.report import suspected_units, suspicion
@@ -222,6 +223,20 @@ def test_minimising_a_hang_leaves_the_time_of_its_repro(tmp_path: Path) -> None:
     assert oracle.spending.affordable
     events = "".join(file.read_text() for file in tmp_path.glob("events*.jsonl"))
     assert events.count("the rest of the budget is kept for the repro") == 1
+
+
+def test_stages_of_a_hang_are_compared_only_if_time_is_left_for_its_repro(tmp_path: Path) -> None:
+    log = EventLog(tmp_path)
+    subject = GraphSubject(Backend("tcdebug", "tcdebug"), log)
+    oracle = oracle_of(AlwaysWrong, subject, log)
+    case, decision = captured(torch.tanh, torch.ones(3)), Decision("lower.a", "f", "1", 0, True)
+    findings = FailureFindings(FailureFound(case, WRONG, 0), Toggles())
+    documenting = Documenting(findings, subject, oracle, log)
+    hang = Outcome(Kind.HANG, "compile", "compile | hang")
+    branches = [Branch(o, Toggles(), case, Fault(o, (decision,))) for o in (hang, WRONG)]
+    for seconds, compared in ((200.0, [True, True]), (60.0, [False, True])):
+        oracle.spending = Spending(Budget(seconds=seconds))
+        assert [documenting._comparable(branch) for branch in branches] == compared
 
 
 def test_what_is_reserved_for_a_layer_serves_the_repro_of_a_unit() -> None:

@@ -20,11 +20,11 @@ from tcdebug.minifier.investigation.script_layers import (
     ScriptLayer,
     described,
     listed,
-    times_to_confirm,
 )
 from tcdebug.minifier.investigation.script_runs import ScriptRuns
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.processes.job import Job
+from tcdebug.minifier.repros.verify import times_to_confirm
 
 FAILS = Outcome(Kind.EXCEPTION, "script", "script | AssertionError", "AssertionError: [9, 9]")
 OTHER = Outcome(Kind.EXCEPTION, "script", "script | KeyError", "KeyError: 3")
@@ -217,9 +217,13 @@ def test_a_capture_that_does_not_end_is_not_a_missing_guard() -> None:
 
 @pytest.mark.parametrize(
     ("layer", "failing"),
-    [("layer.export", (DYNAMO, AOT, DECOMPOSED)), ("layer.aotinductor", ())],
+    [
+        ("layer.export", (DYNAMO, AOT, DECOMPOSED)),
+        ("layer.dynamo.compiled_autograd", (DYNAMO, AOT, DECOMPOSED)),
+        ("layer.aotinductor", ()),
+    ],
 )
-def test_export_and_aotinductor_are_layers_of_a_script_that_uses_them(
+def test_export_compiled_autograd_and_aotinductor_are_layers_of_a_script_that_uses_them(
     layer: str, failing: tuple[Off, ...]
 ) -> None:
     finding, asked = found(dict.fromkeys(failing, FAILS), frozenset({layer}))
@@ -606,7 +610,7 @@ def test_a_layer_is_confirmed_by_more_runs_if_few_showed_that_it_is_no_chance(
 ) -> None:
     finding, _ = found(dict.fromkeys(failing, FAILS))
     assert finding.layer == layer
-    assert times_to_confirm(finding, FAILS) == times
+    assert times_to_confirm(finding.off, finding.runs, FAILS) == times
 
 
 def test_the_first_cache_with_which_it_passes_is_the_last_that_is_asked_about() -> None:
