@@ -24,7 +24,8 @@ from tcdebug.minifier.cases.layer_names import (
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.findings import FailureFindings, FailureFound
 from tcdebug.minifier.investigation.investigate import Investigation
-from tcdebug.minifier.investigation.report import Report, ReportedFailure
+from tcdebug.minifier.investigation.report import Report, ReportedFailure, culprit_units
+from tcdebug.minifier.investigation.reproduction import NOT_ALONE
 from tcdebug.minifier.investigation.script_failure import (
     NONE_ALONE,
     ScriptFailure,
@@ -35,6 +36,8 @@ from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.processes.job import INDUCTOR_SETUP, Job
 from tcdebug.minifier.processes.warm.sessions import WarmSessions
+from tcdebug.minifier.repros.script_repro import write_repro
+from tcdebug.minifier.repros.verify import run_both_ways
 from tcdebug.minifier.subjects.printed import printed_otherwise
 from tcdebug.minifier.subjects.script import LONGER, ScriptSubject, WholeScript, script_oracle
 
@@ -44,6 +47,9 @@ FAILS_WITHOUT_TCDEBUG = (
 )
 
 
+SCRIPT_SHOWS = (
+    "the repro runs the whole script: the graph alone lacks something that the script sets up"
+)
 PRINTED = "it prints {}, but ends alike. If it raises where these differ, the cause can be bisected"
 """A note on a healthy script that prints something else in eager."""
 
@@ -193,6 +199,41 @@ def judge_script(
         return ScriptFailure(job, failure, search.so_far(), runs, search, in_budget=False)
     log.emit(failed.why_in_fresh_processes)
     return judge_script(job, log, deadline - time.monotonic(), say, endless=endless)
+
+
+def shown_by_script(
+    job: Job, log: EventLog, seconds: float, report: Report, sessions: WarmSessions | None
+) -> Report | None:
+    """Confirm the units that a report of a graph suspects, if only a repro of the graph is missing.
+
+    The repro is the script instead. It must fail as it is and pass without these units, in forks
+    and in fresh processes. None if it does not, or the budget ends.
+    """
+    off, path = tuple(culprit_units(report)), Path(job.run_dir) / "repro.py"
+    if NOT_ALONE not in report.notes or not off or len(report.faults) != 1 or report.layer:
+        return None
+    runs = ScriptRuns(job, log, LEAST, time.monotonic() + seconds, sessions)
+    try:
+        ended = runs.ask(((), off))
+    except BudgetUsed:
+        return None
+    if not ended[()].failed or ended[off].kind is not Kind.OK:
+        return None
+    write_repro(job, ended[()], off, path)
+    with run_both_ways(path, off, runs.deadline - time.monotonic(), 1) as ending:
+        (failing, _), (passing, _) = ending()
+    log.emit(failing.event(path))
+    if not failing.reproduced or passing is None or not passing.passed:
+        return None
+    (fault,), command = report.faults, f"python {path.name}"
+    shown = msgspec.structs.replace(
+        fault, confirmed=True, repro=str(path), short=None, fails=command, only_fails="",
+        passes=" ".join([command, *(f"--off={unit}" for unit in off)]),
+    )  # fmt: skip
+    notes = [SCRIPT_SHOWS if note == NOT_ALONE else note for note in report.notes]
+    return msgspec.structs.replace(
+        report, status="confirmed", confirmed=True, faults=[shown], repro=str(path), notes=notes
+    )
 
 
 def _mentioned(job: Job) -> frozenset[str]:

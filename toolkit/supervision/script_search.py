@@ -25,6 +25,7 @@ from tcdebug.minifier.investigation.whole_script import (
     investigate_script,
     judge_script,
     printed_in_eager,
+    shown_by_script,
 )
 from tcdebug.minifier.oracles.budget import CONFIRMING, BudgetUsed
 from tcdebug.minifier.processes.job import PARTIAL, REPORT, SCRIPT_FAILED, SCRIPT_ON_DEVICES
@@ -91,7 +92,7 @@ class ScriptSearch:
         try:
             recorded = self._searched()
             if report := self.run.read_report(REPORT):
-                return self._by_cache(report, recorded) or report
+                return self._by_cache(report, recorded) or self._by_script(report) or report
             if recorded == STUCK:
                 seconds = self.run.job.limits.seconds
                 self.run.progress.say(f"{self.run.endless} did not end within {seconds:.0f} s")
@@ -135,6 +136,16 @@ class ScriptSearch:
         note = f"graph {report.graph} fails too, but the script passes with {CACHE} off: {wrong[0]}"
         notes = [*(n for n in found.notes if n != NONE_ALONE), note]
         return msgspec.structs.replace(found, notes=notes)
+
+    def _by_script(self, report: Report) -> Report | None:
+        """Return the report of a graph whose culprit the script confirms, as no repro of it does.
+
+        A worker that is spawned may set up what the graph needs in the function that it calls.
+        """
+        job = self.run.job
+        if report.status != "unconfirmed" or not job.bisect or job.wanted != Criteria():
+            return None
+        return shown_by_script(job, self.run.log, self.run.seconds_left, report, self.run.sessions)
 
     def _outcome(self, *off: str) -> Outcome:
         """Return how the script ends without these layers. Raises BudgetUsed."""
