@@ -147,7 +147,8 @@ class InputsText:
             text = member.expression(self.names[member.of], source, numel)
             requires = self.family.members[member.of].requires_grad
             inherits = member.how is Relation.VIEW and requires
-            text += ".requires_grad_()" * (member.requires_grad and not inherits)
+            parameter = member.parameter and not (inherits or member.inference)
+            text = _with_gradient(text, parameter, member.requires_grad and not inherits)
         lines = [f"{name} = {text}"]
         if member.creation not in ("DEFAULT", NO_GRAD, INFERENCE):
             kind = f"torch._C._autograd.CreationMeta.{member.creation}"
@@ -178,7 +179,8 @@ class InputsText:
             for function in member.lazy:
                 text = f"torch.{function}({text})"
             text += ".detach()"
-        return text + ".requires_grad_()" * member.requires_grad
+        parameter = member.parameter and not member.inference
+        return _with_gradient(text, parameter, member.requires_grad)
 
     def _relatives(self, place: int) -> list[str]:
         return [self.names[k] for k in self.family.family(place)]
@@ -279,7 +281,18 @@ def input_text(spec: CaseInput, how: str = "") -> str:
             text = _laid_out(text, value)
         case _:
             text = _laid_out(_recipe_text(spec), value)
-    return text + ".requires_grad_()" if value.requires_grad else text
+    parameter = isinstance(value, torch.nn.Parameter) and not value.is_inference()
+    return _with_gradient(text, parameter, value.requires_grad)
+
+
+def _with_gradient(text: str, parameter: bool, requires_grad: bool) -> str:
+    """Return an expression for a tensor that is a parameter, or has a gradient, or neither.
+
+    torch compiles parameters otherwise than inputs: sizes are static, and freezing folds them.
+    """
+    if parameter:
+        return f"torch.nn.Parameter({text}{'' if requires_grad else ', False'})"
+    return text + ".requires_grad_()" if requires_grad else text
 
 
 def _recipe_text(spec: CaseInput) -> str:

@@ -181,3 +181,23 @@ def test_all_inputs_are_stored_on_request(tmp_path: Path) -> None:
     case = seeded(captured(linear, torch.randn(2, 3), torch.randn(3, 4)))
     assert write(case, Repro(WRONG, EAGER), tmp_path / "repro.py", store=True) == "stored"
     check_inputs(case, tmp_path / "repro.py")
+
+
+@pytest.mark.parametrize("store", [False, True])
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_parameters_are_parameters_in_a_repro_too(
+    tmp_path: Path, *, store: bool, requires_grad: bool
+) -> None:
+    """torch makes their sizes static and, with freezing, computes with their values."""
+    weight = torch.nn.Parameter(torch.randn(3, 2), requires_grad)
+    flat = torch.randn(8)
+    first, second = torch.nn.Parameter(flat[:4]), torch.nn.Parameter(flat[4:])
+    values = [weight, first, second, torch.ones(3, requires_grad=True)]
+    case = captured(lambda a, b, c, d: ((a + 1).sum(), b + c, d * 2), *values)
+    path = tmp_path / "repro.py"
+    write(case, Repro(WRONG, EAGER), path, store=store)
+    made = namespace_of(path)["inputs"]()
+    kinds = [type(value).__name__ for value in made]
+    assert kinds == ["Parameter", "Parameter", "Parameter", "Tensor"]
+    assert [value.requires_grad for value in made] == [requires_grad, True, True, True]
+    assert made[1].untyped_storage().data_ptr() == made[2].untyped_storage().data_ptr()
