@@ -91,7 +91,9 @@ def set_back(name: str, settings: Mapping[str, Any], log: EventLog) -> Iterator[
             unforced = plain[setting].env_value_force
             entry = vars(module)["_config"][setting]
             stack.enter_context(patched(FORCED, partial(_replacement, unforced), log, on=entry))
-        stack.enter_context(module.patch(dict(settings)))
+        for setting, new in settings.items():  # a patch of torch must end in its own thread
+            stack.callback(setattr, module, setting, getattr(module, setting))
+            setattr(module, setting, new)
         yield
 
 

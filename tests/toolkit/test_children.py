@@ -24,6 +24,20 @@ if __name__ == "__main__":
     mp.spawn(work, (), 2)
 """
 
+PATCHES_ITSELF = """
+import torch
+import torch.multiprocessing as mp
+
+def work(rank):
+    from torch._inductor import lowering
+    right = lowering.lowerings[torch.ops.aten.exp.default]
+    lowering.lowerings[torch.ops.aten.exp.default] = lambda x: lowering.add(right(x), 1.0)
+    assert torch.compile(lambda x: torch.exp(x) * 2)(torch.zeros(4))[0].item() == 2.0
+
+if __name__ == "__main__":
+    mp.spawn(work, (), 1)
+"""
+
 STARTS = """
 import subprocess, sys
 subprocess.run([sys.executable, *sys.argv[1:], "worker.py", "2"], check=True)
@@ -54,6 +68,19 @@ def test_a_multiprocessing_worker_is_bisected(
     )
     assert python(done.json["repro"]).status == 1
     assert python(done.json["repro"], "--off=lower.aten.relu.default").status == 0
+
+
+@pytest.mark.slow
+def test_a_worker_that_sets_up_its_graph_itself_is_confirmed_by_the_whole_script(
+    tcdebug: Command, python: Command, script: Script
+) -> None:
+    done = tcdebug("bisect", "--json", script(PATCHES_ITSELF))
+    report = done.json
+    assert (done.status, report["status"]) == (0, "confirmed"), done.stderr
+    assert [c["unit"] for c in report["culprits"]] == ["lower.aten.exp.default"]
+    assert report["faults"][0]["fails"] == "python repro.py"
+    assert python(report["repro"]).status == 1
+    assert python(report["repro"], "--off=lower.aten.exp.default").status == 0
 
 
 def test_a_child_process_started_by_subprocess_is_bisected(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import torch
 import torch._dynamo  # must be imported before AOTAutograd's wrappers
 from torch._functorch._aot_autograd import runtime_wrappers
+from torch._inductor import lowering
 
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.sessions.off import switched
@@ -41,3 +43,25 @@ def test_a_unit_is_off_for_what_the_program_puts_in_its_place(
         compiled(x).fill_(1.0)
     monkeypatch.setattr(runtime_wrappers, "gen_alias_from_base", original)
     assert x.sum().item() == result
+
+
+def sine_and_more(x: torch.Tensor) -> torch.Tensor:
+    return x.sin() + 1.0
+
+
+@pytest.mark.parametrize("unit", ["lower.aten.sin.default", "config.fallback_random", "autograd"])
+def test_a_unit_is_off_for_a_program_that_first_compiles_in_a_thread(
+    monkeypatch: pytest.MonkeyPatch, unit: str
+) -> None:
+    """A patch of a setting ends in the thread in which it began."""
+    torch._dynamo.reset()
+    sine = torch.ops.aten.sin.default
+    wrong: Any = lowering.lowerings[sine]
+    with switched(Toggles.parse([unit])) as decisions:
+        monkeypatch.setitem(lowering.lowerings, sine, lambda x: lowering.add(wrong(x), 1.0))
+        compiled = torch.compile(sine_and_more)
+        with ThreadPoolExecutor(1) as pool:
+            result = pool.submit(compiled, torch.zeros(3)).result()
+    assert result.tolist() == [1.0 if unit.startswith("lower") else 2.0] * 3
+    refused = {decision.unit for decision in decisions if not decision.allowed}
+    assert ("lower.aten.sin.default" in refused) is unit.startswith("lower")
