@@ -57,6 +57,8 @@ class MinimisingTask(msgspec.Struct, frozen=True):
     seconds: float
     run_seconds: float = 0.0
     """How long a run of the script's repro took."""
+    signature: str = ""
+    """That of the failure; empty if any failure of this kind counts."""
 
     @property
     def eager(self) -> list[str]:
@@ -111,7 +113,9 @@ def minimising_task(report: Report, seconds: float, run_seconds: float) -> Minim
         return None
     off = [*(c.unit for c in fault.culprits), *fault.alternatives] if fault.passes else []
     units = list(dict.fromkeys(off))
-    return MinimisingTask(failure.kind, units, report.layer, seconds, run_seconds)
+    return MinimisingTask(
+        failure.kind, units, report.layer, seconds, run_seconds, failure.signature
+    )
 
 
 def reason_not_minimised(job: Job, report: Report, seconds: float, *, program: bool) -> str:

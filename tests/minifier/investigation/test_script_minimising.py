@@ -16,7 +16,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.cases.layer_names import DYNAMO, GUARDS
-from tcdebug.minifier.cases.outcome import Kind
+from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.script_text import ScriptText
 from tcdebug.minifier.investigation import minimised_script as script_minimised
 from tcdebug.minifier.investigation import script_minimising
@@ -184,7 +184,9 @@ def test_a_training_script_shrinks_to_the_fault_and_its_repro_passes_without_the
     failure = ReportedFailure("exception", "script | AssertionError", "script", "AssertionError: 1")
     report = whole_script_report(repro, failure, LAYER)
     task = minimising_task(report, 100.0, 4.0)
-    assert task == MinimisingTask("exception", [LAYER], LAYER, 100.0, 4.0)
+    assert task == MinimisingTask(
+        "exception", [LAYER], LAYER, 100.0, 4.0, "script | AssertionError"
+    )
     after = with_minimised_script(job, report, task, result, EventLog(tmp_path), lambda: 600.0)
     assert after.notes == []
     assert after.script is not None and after.script.lines_after == result.lines_after
@@ -346,7 +348,9 @@ def test_only_failures_of_whole_scripts_are_reduced_as_scripts() -> None:
     of_a_script = ReportedFailure("crash", "script | SIGSEGV", "script")
     fault = ReportedFault(of_a_script, fails="python repro.py")
     report = Report("unconfirmed", of_a_script, faults=[fault])
-    assert minimising_task(report, 100.0, 0.0) == MinimisingTask("crash", [], "", 100.0)
+    assert minimising_task(report, 100.0, 0.0) == MinimisingTask(
+        "crash", [], "", 100.0, signature="script | SIGSEGV"
+    )
     assert minimising_task(report, 0.0, 0.0) is None
     unseen = ReportedFault(of_a_script)
     assert minimising_task(Report("unconfirmed", of_a_script, faults=[unseen]), 100.0, 0.0) is None
@@ -503,3 +507,30 @@ def test_a_check_that_did_not_end_in_time_is_not_said_to_fail(
     task = MinimisingTask("exception", [GUARDS[DYNAMO]], GUARDS[DYNAMO], 100.0)
     checked = script_minimised._checked(repro, task, short, lambda: 100.0)
     assert (checked.problem, checked.untried) == (problem, untried)
+
+
+@pytest.mark.parametrize(
+    ("signature", "purposes"),
+    [("script | ValueError", 2), ("", 2), ("script | exit status 1", 1)],
+)
+def test_versions_run_under_another_backend_only_if_the_script_fails_alike_there(
+    tmp_path: Path, signature: str, purposes: int
+) -> None:
+    """Otherwise each version would have to show a failure that the script does not have."""
+    asked: list[str] = []
+
+    class Raises(Oracle[ScriptText]):
+        def ask(self, candidate: ScriptText, toggles: Toggles, purpose: str) -> Outcome:
+            asked.append(purpose)
+            return Outcome(Kind.EXCEPTION, "script", "script | ValueError", "ValueError: 3")
+
+    task = MinimisingTask("exception", [GUARDS[DYNAMO]], DYNAMO, 100.0, signature=signature)
+    job, log = Job("minimise", str(tmp_path / "s.py"), [], str(tmp_path)), EventLog(None)
+    minimising = ScriptMinimising(job, task, lambda *_: 1, log)
+    runner = ForkedScripts(job, tmp_path / "versions", lambda *_: 1)
+    oracle = Raises(
+        runner, log, Answers(tmp_path / "answers.jsonl"), Limits(60.0, None),
+        Spending(Budget(100.0)), Criteria(), OtherFailures(tmp_path / "other", log),
+    )  # fmt: skip
+    assert not minimising._stops_above(oracle, runner, ScriptText("import torch"), Toggles())
+    assert asked == ["with the backend eager"] * purposes
