@@ -161,6 +161,6 @@ def test_runs_with_less_of_torch_are_grouped_by_their_outcome() -> None:
     screen = io.StringIO()
     show_report(Report("unconfirmed", ladder=ladder), Console(file=screen, width=200))
     assert (
-        "  runs     passes in eager, with the backend eager; "
+        "  runs     passes in eager and with the backend eager; "
         "fails (exception) with all caches off\n"
     ) in screen.getvalue()
