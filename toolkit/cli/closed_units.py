@@ -28,7 +28,7 @@ CLOSED = (
     *(f"fuse.{name}" for name in ("inline", "vertical", "reduction", "horizontal", "combo")),
     *(f"fuse.{name}" for name in ("place_by_value", "prologue", "epilogue")),
     *(f"fuse.{name}" for name in ("recompute", "split_reduction", "split_scan")),
-    *(f"fuse.{name}" for name in ("split_short_rows", "column_sums")),
+    *(f"fuse.{name}" for name in ("split_short_rows", "wide_gathers", "column_sums")),
     *UNITS,
     *(f"codegen.{name}" for name in ("autotune", "block_pointer", "block_size", "combo_kernel")),
     *(f"codegen.{name}" for name in ("cooperative_reduction", "coordinate_descent", "tiling")),

@@ -142,10 +142,16 @@ def _is_cut(load: Load, axis: Axis, size: int) -> bool:
 
 
 def _divides(load: Load) -> bool:
-    """Return whether an index is a quotient or remainder of integers, which is not vectorized."""
+    """Return whether an index is a quotient or remainder of data, which is not vectorized.
+
+    A loop over a remainder of its own place is cut into rows instead.
+    """
     atoms = [atom for index in indices(load) for atom in indirect_atoms(index)]
     return any(
-        isinstance(e, Call) and e.name in HEAVY and not e.dtype.is_floating_point
+        isinstance(e, Call)
+        and e.name in HEAVY
+        and not e.dtype.is_floating_point
+        and any(isinstance(part, Load) for part in walk(e))
         for atom in atoms
         for e in walk(atom.expr)
     )

@@ -91,7 +91,7 @@ def test_a_short_row_of_a_reflection_reads_neighbours() -> None:
     text = kernels(lambda x: F.pad(x, (1, 1, 1, 1), mode="reflect"), x)
     assert text.count("#pragma omp simd") == 3
     heavy = kernels(lambda x: F.pad(x, (1, 1, 1, 1), mode="reflect").exp(), x)
-    assert heavy.count("#pragma omp simd") == 1
+    assert heavy.count("#pragma omp simd") == 4  # a function has a loop of its own
 
 
 def test_a_row_that_is_read_in_turns_is_one_loop() -> None:
