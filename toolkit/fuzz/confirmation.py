@@ -1,10 +1,14 @@
-"""Judges a finding again in a fresh process, so that only what fails there counts."""
+"""Judges a finding again in a fresh process, so that only what fails there counts.
+
+Another process tells whether the backend is needed for the failure.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -12,45 +16,65 @@ import msgspec
 from tcdebug.fuzz.findings import Finding, State
 from tcdebug.fuzz.job import FuzzJob
 from tcdebug.fuzz.verdict import Status
-from tcdebug.minifier.processes.process import Limits, finished
+from tcdebug.minifier.processes.process import Child, Limits, finished
 from tcdebug.minifier.processes.spawn import spawn
 from tcdebug.reading.run_dir import Tail
 
 START = 120.0
 """Seconds for a fresh process to import torch and warm up."""
+FRONT = "aot_eager"
+"""The backend that compiles nothing: what fails with it too is no fault of another backend."""
+FRONTS = ("eager", FRONT)
 ONLY_ORACLE = "the fuzzer's oracle fails in a fresh process"
 PASSES = "the fuzzer's oracle passes in a fresh process"
 UNKNOWN = "the fuzzer's oracle gave no answer in a fresh process"
+NOT_THE_BACKEND = f"the program fails in the same way with the backend {FRONT}"
 
 
 def judged_again(finding: Finding, job: FuzzJob, folder: Path) -> Finding:
-    """Return the finding after a fresh process has judged its program with all oracles.
+    """Return the finding after fresh processes have judged its program with all oracles.
 
     If the program passes there, the state is NOT_REPRODUCED. Without an answer, the state is kept.
-    The note says what happened. Writes to `folder`, which it removes.
+    The note says what happened, and whether the program fails with `aot_eager` too. Writes to
+    `folder`, which it removes.
     """
-    status = _status(finding, job, folder)
-    if status is None:
+    fronts = [] if job.backend in FRONTS else [FRONT]
+    answers = _answers(finding, job, folder, [job.backend, *fronts])
+    if (status := answers.get(job.backend, ("", ""))[0]) == "":
         return _noted(finding, UNKNOWN)
-    if status is Status.FAILED:
-        return _noted(finding, ONLY_ORACLE)
-    return msgspec.structs.replace(_noted(finding, PASSES), state=State.NOT_REPRODUCED)
+    if status != Status.FAILED:
+        return msgspec.structs.replace(_noted(finding, PASSES), state=State.NOT_REPRODUCED)
+    same = answers.get(FRONT) == (Status.FAILED, finding.signature)
+    return _noted(finding, f"{ONLY_ORACLE}; {NOT_THE_BACKEND}" if same else ONLY_ORACLE)
 
 
-def _status(finding: Finding, job: FuzzJob, folder: Path) -> Status | None:
-    """Return the outcome of the program in a fresh process; None without an answer."""
-    folder.mkdir()
-    again = msgspec.structs.replace(job, run_dir=str(folder), again=(finding.slug,), database="")
-    path = folder / "job.json"
-    path.write_bytes(msgspec.json.encode(again))
-    child = spawn(
-        [sys.executable, "-m", "tcdebug.fuzz.worker", str(path)], os.environ,
-        output=folder / "output.log", limits=Limits(START + job.limits.seconds, None),
-    )  # fmt: skip
-    finished(child)
-    records = [record for record in Tail(folder).new() if record["event"] == "fuzz.again"]
+def _answers(
+    finding: Finding, job: FuzzJob, folder: Path, backends: Sequence[str]
+) -> dict[str, tuple[str, str]]:
+    """Return the status and signature of the program by backend, each of a fresh process.
+
+    The processes run at the same time. A backend without an answer is left out.
+    """
+    started: dict[str, Child] = {}
+    for name in backends:
+        (run_dir := folder / name).mkdir(parents=True)
+        again = msgspec.structs.replace(
+            job, run_dir=str(run_dir), again=(finding.slug,), database="", backend=name
+        )
+        path = run_dir / "job.json"
+        path.write_bytes(msgspec.json.encode(again))
+        started[name] = spawn(
+            [sys.executable, "-m", "tcdebug.fuzz.worker", str(path)], os.environ,
+            output=run_dir / "output.log", limits=Limits(START + job.limits.seconds, None),
+        )  # fmt: skip
+    found: dict[str, tuple[str, str]] = {}
+    for name, child in started.items():
+        finished(child)
+        for record in Tail(folder / name).new():
+            if record["event"] == "fuzz.again":
+                found[name] = record["data"]["status"], record["data"]["signature"]
     shutil.rmtree(folder)
-    return Status(records[0]["data"]["status"]) if records else None
+    return found
 
 
 def _noted(finding: Finding, text: str) -> Finding:

@@ -202,7 +202,8 @@ class Worker:
         """Judge existing findings again. Events report the outcomes."""
         for finding in self.findings:
             if finding.slug in self.job.again:
-                verdict = self.runner(finding.program)
+                same = finding.backend == self.job.backend
+                verdict = self.runner(finding.program if same else _plain(finding.program))
                 self.log.emit(FuzzAgain(finding.slug, verdict.status.value, verdict.signature))
         self.runner.close()
 
@@ -275,6 +276,13 @@ class Worker:
                 finding = minified(finding, folder, self.job.setup, self.hunt.seconds_left)
             fails = finding.repro is not None
         return finding if fails else judged_again(finding, self.job, folder / AGAIN)
+
+
+def _plain(program: AnyProgram) -> AnyProgram:
+    """Return a program without the options and units of a backend."""
+    if isinstance(program, Program):
+        return msgspec.structs.replace(program, options=(), off=())
+    return program
 
 
 def unfit(job: FuzzJob) -> str:

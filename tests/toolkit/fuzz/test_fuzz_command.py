@@ -13,8 +13,11 @@ from typing import Any
 
 import pytest
 
+from tcdebug.fuzz.confirmation import judged_again
+from tcdebug.fuzz.findings import Finding, Findings
 from tcdebug.fuzz.job import FuzzJob
 from tcdebug.fuzz.worker import unfit
+from tcdebug.strategies.program import Argument, Program, ProgramStep
 
 PLANTED = """
 import ctypes
@@ -68,6 +71,7 @@ def test_an_exception_is_found_with_a_small_program_and_goes_through_all_states(
     assert all("class Graph" in text for text in scripts) and len(scripts) == 1, "before shrinking"
     assert kept["ops"] == ["add"]
     assert kept["kind"] == "exception"
+    assert kept["note"] == "the fuzzer's oracle fails in a fresh process"
     assert kept["program"]["steps"][0]["text"] == "torch.add(a0, a0)"
     assert kept["program"]["arguments"][0]["text"] == "torch.ones(())"
     replayed = tcdebug("fuzz", "replay")
@@ -75,6 +79,27 @@ def test_an_exception_is_found_with_a_small_program_and_goes_through_all_states(
     assert replayed.stdout == f"{slug}: passes\n", "it passes without the setup"
     assert tcdebug("fuzz", "triage", "--known", "--json").json == {slug: "known"}
     assert tcdebug("fuzz", "triage", "--json").json == {slug: "fixed"}
+
+
+@pytest.mark.slow
+def test_a_finding_that_does_not_need_the_backend_says_so(tmp_path: Path) -> None:
+    """AOTAutograd clears the elements between those of an unfold that is written to."""
+    made = Program(
+        (Argument("a0", "torch.ones((2,))", "torch.ones((2,))"),),
+        (
+            ProgramStep("v0", "a0.unfold(-1, 1, 2)", "unfold", ("a0",)),
+            ProgramStep("v1", "v0.add_(2)", "add_", ("v0",)),
+        ),
+        ("v1",),
+        options=(("autotune", True),),
+    )
+    found = Finding("forward | wrong value", "wrong", "tcdebug", "", made, "2.13.0")
+    Findings(tmp_path / "findings").add(found)
+    job = FuzzJob(str(tmp_path / "run"), str(tmp_path / "findings"))
+    assert judged_again(found, job, tmp_path / "again").note == (
+        "the fuzzer's oracle fails in a fresh process; "
+        "the program fails in the same way with the backend aot_eager"
+    )
 
 
 def test_a_segfault_fails_ci_and_fuzzing_continues(
