@@ -13,16 +13,13 @@ from tcdebug.compiler.ir.arithmetic.size_estimate import estimate, nearest
 from tcdebug.compiler.ir.cost import has_function, itemsize
 from tcdebug.compiler.ir.expr import Expr, Guarded, indices, indirect_atoms, loads, walk
 from tcdebug.compiler.ir.graph import Graph, Node, Pointwise, reads
+from tcdebug.compiler.schedule.splitting.wide_gathers import FEWEST, UNROLLED
 
 VECTOR_BYTES = 64
 LONGEST = 2
 """The vectors of the longest row."""
 WASTEFUL = 1.5
 """From so many times the elements of a row on, its vectors are worth a kernel without rows."""
-UNROLLED = 4
-"""Rows of so few elements are steps of the loop around them (codegen/kernels/unroll.py)."""
-FEWEST = 4096
-"""A second kernel and its memory take longer than fewer elements."""
 
 
 def apart(producer: Node, consumer: Node) -> bool:
@@ -61,9 +58,8 @@ def _chooses(node: Pointwise) -> bool:
     count, lanes = node.out.numel.constant, VECTOR_BYTES // itemsize(node.out.dtype)
     if count is None or count < FEWEST or length > LONGEST * lanes:
         return False
-    steps = (
-        length // lanes + (length % lanes).bit_count()
-    )  # what is left over takes smaller vectors
+    # what is left over takes smaller vectors
+    steps = length // lanes + (length % lanes).bit_count()
     wasteful = steps * lanes >= WASTEFUL * length
     longer = length > lanes
     return any(_ends_vectors(e, axis, wasteful=wasteful, longer=longer) for e in walk(node.body))

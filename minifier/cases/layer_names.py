@@ -87,6 +87,12 @@ CACHES: Mapping[str, tuple[tuple[str, str], ...]] = {
 }
 """Cache -> the settings that are set to False to switch it off."""
 
+LAYERS = (
+    *(*ORDER, COMPILED_AUTOGRAD, DYNAMO_CODE, WRAPPER, EXPORT, AOTINDUCTOR, SCRIPT),
+    *(*GUARDS.values(), CACHE, *CACHES),
+)
+"""The layers whose names any toggle may have, besides that of CUDA graphs, which is a unit."""
+
 
 def is_layer(name: str) -> bool:
     """Return whether a toggle names a layer rather than a unit of a backend."""

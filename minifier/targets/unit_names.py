@@ -18,18 +18,7 @@ from tcdebug.compiler.gate.gated import FAMILY as PROGRAM
 from tcdebug.compiler.gate.nearest import nearest
 from tcdebug.compiler.gate.toggles import ALL, BadToggle, Toggles, belongs
 from tcdebug.compiler.units import units as embedded_units
-from tcdebug.minifier.cases.layer_names import (
-    AOTINDUCTOR,
-    CACHE,
-    CACHES,
-    COMPILED_AUTOGRAD,
-    DYNAMO_CODE,
-    EXPORT,
-    GUARDS,
-    ORDER,
-    SCRIPT,
-    WRAPPER,
-)
+from tcdebug.minifier.cases.layer_names import LAYERS
 
 OPEN = (
     "pregrad", "passes", "joint", "postgrad", "freezing", "pass", "option", "config",
@@ -117,17 +106,7 @@ def _fixed() -> tuple[str, ...]:
     """Return the units of inductor, AOTAutograd and Dynamo, and the layers of torch."""
     from tcdebug.minifier.targets.inductor.units import units  # noqa: PLC0415 - start-up time
 
-    layers = (
-        *ORDER,
-        COMPILED_AUTOGRAD,
-        DYNAMO_CODE,
-        WRAPPER,
-        EXPORT,
-        AOTINDUCTOR,
-        SCRIPT,
-        *GUARDS.values(),
-    )
-    return (*(unit.name for unit in units()), *layers, CACHE, *CACHES)
+    return (*(unit.name for unit in units()), *LAYERS)
 
 
 def _may_be_registered(name: str) -> bool:

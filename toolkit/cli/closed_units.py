@@ -9,19 +9,7 @@ from __future__ import annotations
 from tcdebug.compiler.codegen import UNITS
 from tcdebug.compiler.gate.nearest import nearest
 from tcdebug.compiler.gate.toggles import ALL, BadToggle, Toggles, belongs
-from tcdebug.minifier.cases.layer_names import (
-    AOTINDUCTOR,
-    CACHE,
-    CACHES,
-    COMPILED_AUTOGRAD,
-    CUDAGRAPHS,
-    DYNAMO_CODE,
-    EXPORT,
-    GUARDS,
-    ORDER,
-    SCRIPT,
-    WRAPPER,
-)
+from tcdebug.minifier.cases.layer_names import CUDAGRAPHS, LAYERS
 
 CLOSED = (
     *(f"partition.{name}" for name in ("cse", "donate", "min_cut", "recompute")),
@@ -37,18 +25,7 @@ CLOSED = (
     *(f"runtime.{name}" for name in ("bodies", "cudagraphs")),
     *(f"triton.{name}" for name in ("llvm", "multiply_add", "ptxas")),
     CUDAGRAPHS,
-    *(
-        *ORDER,
-        COMPILED_AUTOGRAD,
-        DYNAMO_CODE,
-        WRAPPER,
-        EXPORT,
-        AOTINDUCTOR,
-        SCRIPT,
-        *GUARDS.values(),
-        CACHE,
-        *CACHES,
-    ),
+    *LAYERS,
 )
 """The units of the closed families, of both compilers."""
 OTHERS = (

@@ -40,9 +40,9 @@ def judged_again(finding: Finding, job: FuzzJob, folder: Path) -> Finding:
     """
     fronts = [] if job.backend in FRONTS else [FRONT]
     answers = _answers(finding, job, folder, [job.backend, *fronts])
-    if (status := answers.get(job.backend, ("", ""))[0]) == "":
+    if job.backend not in answers:
         return _noted(finding, UNKNOWN)
-    if status != Status.FAILED:
+    if answers[job.backend][0] != Status.FAILED:
         return msgspec.structs.replace(_noted(finding, PASSES), state=State.NOT_REPRODUCED)
     same = answers.get(FRONT) == (Status.FAILED, finding.signature)
     return _noted(finding, f"{ONLY_ORACLE}; {NOT_THE_BACKEND}" if same else ONLY_ORACLE)

@@ -37,12 +37,13 @@ from tcdebug.compiler.schedule.splitting.split_reduction import fresh
 UNIT = "fuse.wide_gathers"
 HALVES = (torch.bfloat16, torch.float16)
 FEWEST = 4096
-"""Copies take longer than fewer results."""
+"""A second kernel and its memory take longer than fewer elements."""
 EXPENSIVE = 8
 """The arithmetic from which a loop that reads through indices is vectorized."""
 SHORTEST_RUN = 16
 """The fewest neighbours that fill a vector of floats."""
 UNROLLED = 4
+"""Rows of so few elements are steps of the loop around them (codegen/kernels/unroll.py)."""
 IN_CACHE = 1 << 20
 """Half of the second level of the cache, in bytes."""
 LARGE = 0.25
