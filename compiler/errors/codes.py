@@ -170,6 +170,14 @@ CODES = (
         "environment in which the script runs.",
     ),
     Code(
+        "TCD022",
+        "torch cannot be imported",
+        "`import torch` fails in a process that has the same interpreter and environment as "
+        "tcdebug. The message shows its error. A library may be missing, a package may belong to "
+        "another version of torch, or an environment variable that torch reads may be invalid.",
+        "`python -c 'import torch'` shows the traceback, `tcdebug doctor` checks the environment.",
+    ),
+    Code(
         "TCD101",
         "a stage of the compiler failed",
         "The message names the stage, and the unit and the node if they are known. The traceback "

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -147,6 +150,29 @@ def test_the_doctor_names_what_is_missing(
     checks = {c["name"]: (c["good"], c["detail"]) for c in json.loads(out)}
     assert checks["compiler"][0] is False
     assert checks["kernel"] == (False, "not compiled")
+
+
+@pytest.mark.parametrize("command", [("bisect", "script.py"), ("run", "script.py"), ("doctor",)])
+def test_a_torch_that_cannot_be_imported_is_not_an_internal_error(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
+    missing = "libcudart.so.13: cannot open shared object file"
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text(f"raise OSError({missing!r})")
+    (tmp_path / "script.py").write_text("import torch")
+    program = [sys.executable, "-c", "from tcdebug.cli.main import main; main()", *command]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        program, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert f"OSError: {missing}" in done.stdout + done.stderr
+    if command == ("doctor",):
+        assert done.returncode == 1
+        assert "make torch importable first" in done.stdout
+    else:
+        assert done.returncode == 2
+        assert "error TCD022: import torch: OSError" in done.stderr
+        assert f"`{sys.executable} -c 'import torch'` shows the traceback" in done.stderr
 
 
 @pytest.mark.parametrize("command", ["bisect", "minify"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import re
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -285,10 +287,20 @@ def disk_problem(problem: Exception) -> str:
     return f"{found[2]}, in the process that runs the script"
 
 
+def problem_of_importing_torch() -> str:
+    """Return the error that `import torch` raises in a process of its own; empty if it works."""
+    command = [sys.executable, "-c", "import torch"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ended.returncode == 0:
+        return ""
+    return ended.stderr.rstrip().rpartition("\n")[2] or f"exit status {ended.returncode}"
+
+
 def main() -> None:
     """The entry point of the `tcdebug` command.
 
-    A bad TCDEBUG_* variable and a full disk are exit status 2, an internal error 3.
+    A bad TCDEBUG_* variable, a full disk and a torch that cannot be imported are exit status 2, an
+    internal error 3.
     """
     try:
         cli.main(prog_name="tcdebug", standalone_mode=True)
@@ -302,6 +314,12 @@ def main() -> None:
             from tcdebug.display.console import error  # noqa: PLC0415 - start-up time
 
             error("TCD004", full, "free some space, or run tcdebug in another folder")
+            sys.exit(USAGE)
+        if unimportable := problem_of_importing_torch():
+            from tcdebug.display.console import error  # noqa: PLC0415 - start-up time
+
+            shown = f"{shlex.quote(sys.executable)} -c 'import torch'"
+            error("TCD022", f"import torch: {unimportable}", f"`{shown}` shows the traceback")
             sys.exit(USAGE)
         from rich.traceback import Traceback  # noqa: PLC0415 - start-up time
 

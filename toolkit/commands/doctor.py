@@ -62,17 +62,22 @@ def _checks() -> Iterator[Check]:
     yield compiler
     yield _writable("cache", options.cache_dir)
     yield _writable("run folder", Path.cwd())
-    if compiler.good:
-        yield _kernel(options)
-    else:
+    if not compiler.good:
         yield Check("kernel", False, "not compiled", "install the compiler first")
+    elif "torch" not in sys.modules:
+        yield Check("kernel", False, "not compiled", "make torch importable first")
+    else:
+        yield _kernel(options)
 
 
 def _torch() -> Check:
     try:
         import torch  # noqa: PLC0415 - whether it imports is the question
-    except Exception as problem:
+    except ModuleNotFoundError as problem:
         return Check("torch", False, str(problem), "pip install torch")
+    except Exception as problem:
+        detail = f"{type(problem).__name__}: {problem}"
+        return Check("torch", False, detail, "python -c 'import torch' shows the traceback")
     version = ".".join(torch.__version__.split(".")[:2])
     known = "tcdebug" in torch._dynamo.list_backends(exclude_tags=())
     if not known:
