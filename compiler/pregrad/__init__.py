@@ -13,6 +13,7 @@ from torch import fx
 
 from tcdebug.compiler.pregrad.dropout_removal import dropout_removal
 from tcdebug.compiler.pregrad.fused_attention import fused_attention
+from tcdebug.compiler.pregrad.masked_index_fill import masked_index_fill
 from tcdebug.compiler.pregrad.redundant_casts import redundant_casts
 from tcdebug.compiler.pregrad.redundant_masks import redundant_masks
 from tcdebug.compiler.pregrad.separate_interpolation import separate_interpolation
@@ -27,4 +28,5 @@ PREGRAD_PASSES: tuple[Pass, ...] = (
     whole_interpolation,
     separate_interpolation,
     redundant_masks,
+    masked_index_fill,
 )

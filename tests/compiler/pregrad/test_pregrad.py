@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from graphs import applied, ops, torch_graph
@@ -57,12 +59,45 @@ def test_a_cast_that_copies_stays() -> None:
     assert not changed
 
 
+@pytest.mark.parametrize(
+    "fill",
+    [
+        lambda x, i, v: torch.index_fill(x, 0, i, v),
+        lambda x, i, v: x.mT.index_fill(-1, i, value=v) * x.mT,
+        lambda x, i, v: (x.half() * 2).index_fill(dim=1, index=i[:0], value=v.double()),
+        lambda x, i, v: x.sin()[1:].index_fill_(1, i, v).exp(),
+    ],
+)
+def test_the_gradient_of_a_filled_value_is_compiled(fill: Callable[..., torch.Tensor]) -> None:
+    def function(x: torch.Tensor, index: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        return fill(x, index, value)
+
+    found = []
+    index = torch.tensor([3, 0, 3, 1])
+    compiled = torch.compile(function, backend="tcdebug", fullgraph=True)
+    for call in (function, compiled):
+        x, value = (t.requires_grad_() for t in (f32(5, 5), torch.tensor(7.0)))
+        y = call(x, index, value)
+        y.float().pow(2).sum().backward()
+        found.append((y, x.grad, value.grad, torch.tensor(y.stride())))
+    torch.testing.assert_close(found[1], found[0])
+
+
+def test_a_value_without_a_gradient_is_filled_by_the_operator() -> None:
+    module = torch_graph(
+        lambda x, v: x.index_fill(0, torch.tensor([1]), v), f32(4).requires_grad_(), f32()
+    )
+    changed, _ = applied(PREGRAD["pregrad.masked_index_fill"], module)
+    assert not changed
+
+
 @pytest.mark.parametrize("unit", sorted(PREGRAD))
 def test_a_pass_that_is_off_leaves_the_graph_alone(unit: str) -> None:
     def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = F.dropout(x.float(), 0.5, training=False) + 1
         y = F.scaled_dot_product_attention(y, y, y, torch.zeros(128, 128))
         y = (y @ y.mT).softmax(-1) @ y
+        y = y.index_fill(-1, torch.zeros(1, dtype=torch.long), x.sum())
         return F.interpolate(y, scale_factor=2), F.interpolate(
             y.detach(), (256, 8), mode="bilinear"
         )
