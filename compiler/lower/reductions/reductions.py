@@ -147,20 +147,22 @@ FEW = 4096
 
 
 def _sums(
-    site: Site, x: Tensor, dims: list[int], compute: torch.dtype
+    site: Site, x: Tensor, dims: list[int], compute: torch.dtype, *, averaged: bool
 ) -> tuple[torch.dtype, float]:
     """Return the dtype in which elements are added for a mean, and a factor for each of them.
 
     On a CPU it is double, as in eager: sums neither overflow nor lose the mean of equal numbers.
-    For few numbers of a half type, float32 is enough; a power of two keeps sums of bfloat16 finite.
-    A GPU adds float32 in a tree, which is as accurate as Welford's method in eager.
+    For few numbers of a half type, float32 is enough. A GPU adds float32 in a tree, which is as
+    accurate as Welford's method in eager. A power of two keeps sums finite, but would lose bits of
+    the mean of numbers below 1e-32, so it is 1 if the mean is a result (`averaged`).
     """
-    if site.result().device.type != "cpu":
-        return compute, 1.0
     count = product(x.size[d] for d in dims).constant if dims else 1
-    if compute == x.dtype or count is None or count > FEW:
+    on_cpu = site.result().device.type == "cpu"
+    if on_cpu and (compute == x.dtype or count is None or count > FEW):
         return torch.float64, 1.0
-    return compute, 1.0 if x.dtype == torch.float16 else 0.5 ** (count - 1).bit_length()
+    if count is None or x.dtype == torch.float16 or (averaged and not on_cpu):
+        return compute, 1.0
+    return compute, 0.5 ** (count - 1).bit_length()
 
 
 def _times(value: Expr, factor: float) -> Expr:
@@ -172,17 +174,24 @@ def _scaled(x: Tensor, dtype: torch.dtype, factor: float) -> Tensor:
 
 
 def _moments(
-    site: Site, x: Tensor, dims: list[int], correction: Operand | None, keepdim: bool
+    site: Site,
+    x: Tensor,
+    dims: list[int],
+    correction: Operand | None,
+    keepdim: bool,
+    *,
+    averaged: bool,
 ) -> tuple[Tensor, Tensor]:
     """Return the variance and the mean in the dtype of arithmetic.
 
+    `averaged` says whether the mean is a result too.
     There are two sweeps: one for the sum, and one for the squared deviations from the mean.
     Deviations are from the rounded mean; the square of its rounding error is subtracted afterwards.
     """
     if isinstance(correction, Index | Tensor):
         raise NotLowered("a correction that is not a number")
     compute = compute_dtype(x.dtype)
-    exact, scale = _sums(site, x, dims, compute)
+    exact, scale = _sums(site, x, dims, compute, averaged=averaged)
     count, exact_count = _count(site, x, dims, compute), _count(site, x, dims, exact)
     total = site.reduce("sum", _scaled(x, exact, scale), dims, keepdim=True)
 
@@ -239,7 +248,7 @@ def var(
     keepdim: bool = False,
 ) -> Tensor:
     """Return the variance."""
-    variance, _ = _moments(site, x, _dims(x, dims), correction, keepdim)
+    variance, _ = _moments(site, x, _dims(x, dims), correction, keepdim, averaged=False)
     return _converted(variance, site.dtype)
 
 
@@ -252,7 +261,8 @@ def var_mean(
     keepdim: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Return the variance and the mean."""
-    variance, average = _moments(site, x, _dims(x, dims), correction, keepdim)
+    dims = _dims(x, dims)
+    variance, average = _moments(site, x, dims, correction, keepdim, averaged=True)
     return _converted(variance, site.dtype), _converted(average, site.result(1).dtype)
 
 
