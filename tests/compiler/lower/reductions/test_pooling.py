@@ -96,7 +96,7 @@ def test_a_nan_outside_a_window_does_not_affect_it() -> None:
     assert_as_eager(compiled(function), function, [x])
 
 
-@needs_torch("2.12", "the shapes of max_pool2d have guards on odd sizes")
+@needs_torch("2.13", "the shapes of max_pool2d have guards on odd sizes")
 def test_one_compile_pools_many_sizes() -> None:
     def function(x: torch.Tensor) -> Any:
         return F.max_pool2d(x, 3, 2, 1), F.avg_pool2d(x, 3, 2, 1, ceil_mode=True)
