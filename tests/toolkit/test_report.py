@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 import msgspec
@@ -94,6 +95,34 @@ def test_the_stage_of_a_fault_is_shown(
     show_report(Report("confirmed", faults=[fault]), Console(file=screen, width=200))
     shown = screen.getvalue().splitlines()
     assert shown == ["found and confirmed both ways", "  failure  wrong in forward: ", *lines]
+
+
+def test_every_row_of_a_report_is_explained_in_the_documentation(tmp_path: Path) -> None:
+    small = tmp_path / "short.py"
+    small.write_text("import torch\n")
+    failure = ReportedFailure("wrong", "forward | wrong value")
+    fault = ReportedFault(
+        failure, [Culprit("passes.cse", "mul_1", "a1b2c3", 4)], ["wrong strides"], ["lower.a"],
+        ["lower.b"], [["lower.c", "lower.d"]], ["lower.e"], ["lower.f"], confirmed=True,
+        repro="run/repro.py", short="run/short.py", fails="python repro.py",
+        only_fails="python repro.py --only=passes.cse", passes="python repro.py --off=passes.cse",
+        lines=["model.py:1 in f: x"], stages=StageDiff("aot", "", path="aot.diff"),
+    )  # fmt: skip
+    suspected = msgspec.structs.replace(fault, confirmed=False)
+    report = Report(
+        "confirmed", faults=[fault, suspected], nodes_before=9, nodes_after=1, notes=["a note"],
+        reruns=3, run_dir="run", others={"forward | nan": "other/0/repro.py"},
+        ladder=[ReportedRung("in eager", "ok")],
+        script=ReportedScript(str(small), 90, 1, 120, 61.0, 33.0),
+    )  # fmt: skip
+    screen = io.StringIO()
+    show_report(report, Console(file=screen, width=200))
+    shown = re.findall(r"^  (\w.{7}) ", screen.getvalue(), re.MULTILINE)
+    page = Path(__file__).parents[2] / "docs" / "bisecting.md"
+    _, _, section = page.read_text().partition("\n## The report\n")
+    rows = re.findall(r"^\| (`.*?) \|", section.partition("\n## ")[0], re.MULTILINE)
+    explained = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+    assert {name.strip() for name in shown} == explained
 
 
 @pytest.mark.parametrize(
