@@ -182,7 +182,8 @@ template <typename T> static inline T log_add_exp_(T a, T b) {
 }
 
 // bfloat16: rounds to nearest, ties to even. NaN is chosen last, which takes an instruction less than
-// adding its bits. A NaN whose last 16 bits are 0 needs no choice, since nothing is carried. `narrow` converts a float that is a number of the type already.
+// adding its bits. A NaN whose last 16 bits are 0 needs no choice, since nothing is carried. `narrow`
+// converts a float that is a number of the type already.
 static inline float from_bfloat16(bfloat16 x) {
   return bits_as<float>((uint32_t)x << 16);
 }
