@@ -112,11 +112,16 @@ EAGER_COMPILES_NOTHING = (
 """A note on such a script if it fails in eager in another way than when it is compiled."""
 
 
-USER_ERROR = "torch._dynamo.exc.UserError"
-"""The exception with which torch says that a program misuses it."""
+REFUSALS = {
+    "torch._dynamo.exc.UserError": "torch reports a mistake of the program: UserError",
+    "torch._dynamo.exc.Unsupported": (
+        "Dynamo does not support what the script does there: `tcdebug explain` in place of "
+        "`tcdebug bisect` shows what torch suggests"
+    ),
+}
+"""An exception with which torch refuses a program -> a note on it."""
 RECOMPILED = re.compile(r"RecompileError|RecompileLimit|fail_on_recompile")
 """Occurs in the messages with which torch refuses to compile a function again."""
-MISUSE = "torch reports a mistake of the program: UserError"
 
 
 RUNS = {
@@ -340,8 +345,7 @@ class LayerSearch:
         known = (SCRIPT, PROGRAM_PASSES, WRAPPER, DYNAMO_CODE)
         if layer not in known and self._same(DYNAMO):
             notes.append(EAGER_IS_NO_EVIDENCE)
-        if USER_ERROR in self.failure.message:
-            notes.append(MISUSE)
+        notes += [note for refusal, note in REFUSALS.items() if refusal in self.failure.message]
         return ScriptLayer(layer, self.runs, True, (*notes, *self._others()), also)
 
     def _unsettled(self, passing: list[str]) -> ScriptLayer:

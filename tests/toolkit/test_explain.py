@@ -8,6 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tcdebug.minifier.processes.job import SCRIPT_FAILED
+from tcdebug.supervision.foreground import ending
+
 Command = Callable[..., Any]
 
 SCRIPT = """
@@ -51,7 +56,31 @@ def test_a_script_that_fails_is_explained_up_to_there(
     done = cold("-m", "tcdebug", "explain", "--json", "--backend", "eager", name)
     assert done.status == 1
     assert [f["name"] for f in done.json["frames"]] == ["f", "torch_dynamo_resume_in_f_at_6"]
-    assert "KeyError: 3" in done.stderr
+    assert "error TCD013: the script raised KeyError: 3" in done.stderr
+
+
+TRACEBACK = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n'
+
+
+@pytest.mark.parametrize(
+    ("status", "output", "said"),
+    [
+        (
+            SCRIPT_FAILED,
+            f"{TRACEBACK}KeyError: 3\n\nSet TORCHDYNAMO_VERBOSE=1\n",
+            "raised KeyError: 3",
+        ),
+        (1, "bad thing\n", "ended with exit status 1: bad thing"),
+        (3, "", "ended with exit status 3"),
+        (-11, "a\nb", "ended with signal 11: b"),
+    ],
+)
+def test_the_end_of_a_script_is_its_exception_or_its_status(
+    status: int, output: str, said: str, tmp_path: Path
+) -> None:
+    log = tmp_path / "script.log"
+    log.write_text(output)
+    assert ending(status, log) == f"the script {said}"
 
 
 def test_a_script_without_a_graph_is_status_4(

@@ -16,7 +16,8 @@ from tcdebug.minifier.processes.job import UnknownBackend
 from tcdebug.output.formats import FORMATS
 from tcdebug.output.results import of_explanation
 from tcdebug.supervision.eager_failures import print_script_problem
-from tcdebug.supervision.explaining import ExplainedScript, begin_explaining, explained
+from tcdebug.supervision.explaining import begin_explaining, explained
+from tcdebug.supervision.foreground import ending
 from tcdebug.supervision.refusal import refused
 
 
@@ -45,7 +46,8 @@ def run(
     elif found.frames or found.failures or found.breaks:
         show_explanation(found)
     if result.ended:
-        _say_how_it_ended(result)
+        error("TCD013", ending(result.ended, result.log), f"its output is in {result.log}")
+        note("the explanation covers the time before that")
     elif not found.frames:
         error(
             "TCD012",
@@ -68,10 +70,3 @@ def _code(name: str, *, as_json: bool) -> int:
     else:
         show_code(found)
     return 0
-
-
-def _say_how_it_ended(result: ExplainedScript) -> None:
-    last = result.log.read_text(errors="replace").strip().rpartition("\n")[2]
-    how = f"signal {-result.ended}" if result.ended < 0 else f"exit status {result.ended}"
-    error("TCD013", f"the script ended with {how}: {last[:200]}", f"its output is in {result.log}")
-    note("the explanation covers the time before that")

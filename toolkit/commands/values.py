@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -14,7 +13,6 @@ from tcdebug.display.findings.values import show_values
 from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.processes.job import (
     FAULT,
-    SCRIPT_FAILED,
     Job,
     UnknownBackend,
     check_backend,
@@ -22,7 +20,7 @@ from tcdebug.minifier.processes.job import (
 )
 from tcdebug.minifier.values.findings import REPORT, ValuesReport
 from tcdebug.supervision.eager_failures import print_script_problem
-from tcdebug.supervision.foreground import status_of
+from tcdebug.supervision.foreground import ending, status_of
 from tcdebug.supervision.refusal import refused
 from tcdebug.supervision.supervisor import begin
 
@@ -52,18 +50,18 @@ def run(
         return refused(supervisor, problem)
     path = folder / REPORT
     report = msgspec.json.decode(path.read_bytes(), type=ValuesReport) if path.exists() else None
-    ending = _exit_status(status, report)
-    supervisor.finish(ending, healthy=ending == NOTHING)
+    exit_status = _exit_status(status, report)
+    supervisor.finish(exit_status, healthy=exit_status == NOTHING)
     if report is not None:
         if as_json:
             write(msgspec.json.encode(report).decode() + "\n")
-        elif not (report.captured or report.graphs or report.found or report.notes):
-            error("TCD012", f"{script} compiles no graph", without_graphs(script))
-        else:
+        elif report.captured or report.graphs or report.found or report.notes:
             show_values(report)
-    if status not in (0, None) and (report is None or report.found is None):
-        _say_how_it_ended(status, log)
-    return ending
+        elif status == 0:
+            error("TCD012", f"{script} compiles no graph", without_graphs(script))
+    if status and (report is None or report.found is None):
+        error("TCD013", ending(status, log), f"its output is in {log}")
+    return exit_status
 
 
 def _exit_status(status: int | None, report: ValuesReport | None) -> int:
@@ -76,9 +74,3 @@ def _exit_status(status: int | None, report: ValuesReport | None) -> int:
     if status or report is None or report.unexplained:
         return UNEXPLAINED
     return NOTHING
-
-
-def _say_how_it_ended(status: int | None, log: Path) -> None:
-    last = log.read_text(errors="replace").strip().rpartition("\n")[2]
-    how = "an exception" if status == SCRIPT_FAILED else f"exit status {status}"
-    error("TCD013", f"the script ended with {how}: {last[:200]}", f"its output is in {log}")

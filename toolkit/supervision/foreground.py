@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import signal
 import sys
+from pathlib import Path
 
 from tcdebug.display.console import note
-from tcdebug.minifier.processes.job import Job, SessionError, started_marker
+from tcdebug.minifier.cases.user_frames import last_exception
+from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job, SessionError, started_marker
 from tcdebug.minifier.processes.process import Child, finished
 from tcdebug.minifier.processes.tree import send_signal
 
@@ -26,6 +28,19 @@ def status_of(child: Child, job: Job) -> int | None:
     if status != 0 and not started_marker(job, child.pid).exists():
         raise SessionError(f"the session ended with {status} before it reached the script")
     return status
+
+
+def ending(status: int, log: Path) -> str:
+    """Say how a script ended that did not end with 0: by an exception, a signal or a status.
+
+    `log` is the file with its output.
+    """
+    text = log.read_text(errors="replace").strip()
+    if status == SCRIPT_FAILED and (raised := last_exception(text)):
+        return f"the script raised {' '.join(raised.split())[:200]}"
+    how = f"signal {-status}" if status < 0 else f"exit status {status}"
+    last = text.rpartition("\n")[2]
+    return f"the script ended with {how}{f': {last[:200]}' if last else ''}"
 
 
 def _stop(child: Child, *, received: bool) -> None:

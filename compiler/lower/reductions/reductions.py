@@ -184,9 +184,9 @@ def _moments(
 ) -> tuple[Tensor, Tensor]:
     """Return the variance and the mean in the dtype of arithmetic.
 
-    `averaged` says whether the mean is a result too.
     There are two sweeps: one for the sum, and one for the squared deviations from the mean.
     Deviations are from the rounded mean; the square of its rounding error is subtracted afterwards.
+    `averaged` says whether the mean is a result too.
     """
     if isinstance(correction, Index | Tensor):
         raise NotLowered("a correction that is not a number")
@@ -225,8 +225,11 @@ def _moments(
         return call("div", found, freedom)
 
     full = Tensor(compute, total.size, variance), Tensor(compute, total.size, mean_of)
-    if keepdim:
-        return full
+    return full if keepdim else (_squeezed(full[0], dims), _squeezed(full[1], dims))
+
+
+def _squeezed(x: Tensor, dims: list[int]) -> Tensor:
+    """Return a tensor without dimensions of size 1."""
     kept = [k for k in range(len(x.size)) if k not in dims]
 
     def with_reduced(point: Point) -> Point:
@@ -235,8 +238,7 @@ def _moments(
             place[k] = where
         return tuple(place)
 
-    size = [x.size[k] for k in kept]
-    return full[0].viewed(size, with_reduced), full[1].viewed(size, with_reduced)
+    return x.viewed([x.size[k] for k in kept], with_reduced)
 
 
 def var(
