@@ -63,10 +63,6 @@ def reductions() -> Programs:
             lambda x: (x / x.amax(-1, keepdim=True), x / x.amin(-1, keepdim=True)),
             (torch.tensor([1e-40, 1e-30, 1.0, 1e30, 3e38, 0.0]).cuda()[:, None] * randn(6, 65),),
         ),
-        "variance of large numbers": lambda: (
-            lambda x: (x.var(-1), x.std(0), x.var()),
-            (torch.full((900, 257), 3e38, device="cuda"),),
-        ),
         "softmax": lambda: (lambda x: torch.softmax(x, -1), (randn(99, 1000),)),
         "softmax of a long row": lambda: (lambda x: torch.softmax(x, -1), (randn(9, 100_001),)),
         "softmax of halves": lambda: (

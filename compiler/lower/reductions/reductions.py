@@ -147,22 +147,20 @@ FEW = 4096
 
 
 def _sums(
-    site: Site, x: Tensor, dims: list[int], compute: torch.dtype, *, averaged: bool
+    site: Site, x: Tensor, dims: list[int], compute: torch.dtype
 ) -> tuple[torch.dtype, float]:
     """Return the dtype in which elements are added for a mean, and a factor for each of them.
 
     On a CPU it is double, as in eager: sums neither overflow nor lose the mean of equal numbers.
-    For few numbers of a half type, float32 is enough. A GPU adds float32 in a tree, which is as
-    accurate as Welford's method in eager. A power of two keeps sums finite, but would lose bits of
-    the mean of numbers below 1e-32, so it is 1 if the mean is a result (`averaged`).
+    For few numbers of a half type, float32 is enough; a power of two keeps sums of bfloat16 finite.
+    A GPU adds float32 in a tree, which is as accurate as Welford's method in eager.
     """
-    count = product(x.size[d] for d in dims).constant if dims else 1
-    on_cpu = site.result().device.type == "cpu"
-    if on_cpu and (compute == x.dtype or count is None or count > FEW):
-        return torch.float64, 1.0
-    if count is None or x.dtype == torch.float16 or (averaged and not on_cpu):
+    if site.result().device.type != "cpu":
         return compute, 1.0
-    return compute, 0.5 ** (count - 1).bit_length()
+    count = product(x.size[d] for d in dims).constant if dims else 1
+    if compute == x.dtype or count is None or count > FEW:
+        return torch.float64, 1.0
+    return compute, 1.0 if x.dtype == torch.float16 else 0.5 ** (count - 1).bit_length()
 
 
 def _times(value: Expr, factor: float) -> Expr:
@@ -174,24 +172,17 @@ def _scaled(x: Tensor, dtype: torch.dtype, factor: float) -> Tensor:
 
 
 def _moments(
-    site: Site,
-    x: Tensor,
-    dims: list[int],
-    correction: Operand | None,
-    keepdim: bool,
-    *,
-    averaged: bool,
+    site: Site, x: Tensor, dims: list[int], correction: Operand | None, keepdim: bool
 ) -> tuple[Tensor, Tensor]:
     """Return the variance and the mean in the dtype of arithmetic.
 
     There are two sweeps: one for the sum, and one for the squared deviations from the mean.
     Deviations are from the rounded mean; the square of its rounding error is subtracted afterwards.
-    `averaged` says whether the mean is a result too.
     """
     if isinstance(correction, Index | Tensor):
         raise NotLowered("a correction that is not a number")
     compute = compute_dtype(x.dtype)
-    exact, scale = _sums(site, x, dims, compute, averaged=averaged)
+    exact, scale = _sums(site, x, dims, compute)
     count, exact_count = _count(site, x, dims, compute), _count(site, x, dims, exact)
     total = site.reduce("sum", _scaled(x, exact, scale), dims, keepdim=True)
 
@@ -225,11 +216,8 @@ def _moments(
         return call("div", found, freedom)
 
     full = Tensor(compute, total.size, variance), Tensor(compute, total.size, mean_of)
-    return full if keepdim else (_squeezed(full[0], dims), _squeezed(full[1], dims))
-
-
-def _squeezed(x: Tensor, dims: list[int]) -> Tensor:
-    """Return a tensor without dimensions of size 1."""
+    if keepdim:
+        return full
     kept = [k for k in range(len(x.size)) if k not in dims]
 
     def with_reduced(point: Point) -> Point:
@@ -238,7 +226,8 @@ def _squeezed(x: Tensor, dims: list[int]) -> Tensor:
             place[k] = where
         return tuple(place)
 
-    return x.viewed([x.size[k] for k in kept], with_reduced)
+    size = [x.size[k] for k in kept]
+    return full[0].viewed(size, with_reduced), full[1].viewed(size, with_reduced)
 
 
 def var(
@@ -250,7 +239,7 @@ def var(
     keepdim: bool = False,
 ) -> Tensor:
     """Return the variance."""
-    variance, _ = _moments(site, x, _dims(x, dims), correction, keepdim, averaged=False)
+    variance, _ = _moments(site, x, _dims(x, dims), correction, keepdim)
     return _converted(variance, site.dtype)
 
 
@@ -263,8 +252,7 @@ def var_mean(
     keepdim: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Return the variance and the mean."""
-    dims = _dims(x, dims)
-    variance, average = _moments(site, x, dims, correction, keepdim, averaged=True)
+    variance, average = _moments(site, x, _dims(x, dims), correction, keepdim)
     return _converted(variance, site.dtype), _converted(average, site.result(1).dtype)
 
 

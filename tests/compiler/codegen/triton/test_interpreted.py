@@ -8,7 +8,7 @@ import pytest
 from interpreting import Rows, rows_of
 from torch_versions import needs_torch
 
-PROGRAMS = 53
+PROGRAMS = 52
 PRODUCTS = 18
 needs_numbers = needs_torch("2.12", "Triton's interpreter rejects sizes of NumPy as numbers")
 SCRIPTS = ("interpret_programs", "interpret_updates", "interpret_products")
