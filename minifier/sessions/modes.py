@@ -29,7 +29,6 @@ from tcdebug.minifier.capture.exports import (
     packages_replaced,
 )
 from tcdebug.minifier.capture.identity import compile_is_identity
-from tcdebug.minifier.capture.layers_off import layers_off
 from tcdebug.minifier.capture.marked_work import work_marked
 from tcdebug.minifier.capture.packages.ranged_packages import packages_ranged
 from tcdebug.minifier.capture.watching.watched_entries import entries_watched
@@ -44,7 +43,7 @@ from tcdebug.minifier.repros.script_setup import Script
 from tcdebug.minifier.reuse.check import GuardCheck
 from tcdebug.minifier.sessions.child_search import ChildSession
 from tcdebug.minifier.sessions.device_session import DeviceSession
-from tcdebug.minifier.sessions.off import switched
+from tcdebug.minifier.sessions.off import program_switched, switched
 from tcdebug.minifier.sessions.search import warm_up
 from tcdebug.minifier.sessions.switching import Switching, captures_switched
 from tcdebug.minifier.targets.backends import EMBEDDED
@@ -102,7 +101,7 @@ def layers(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
     log, toggles = EventLog(Path(job.run_dir), artifacts=False), Options.from_env().toggles
     others = [t for t in toggles.texts() if not (is_layer(t) or is_of_program(t))]
     if {*others} <= {CUDAGRAPHS}:  # the caches stay on
-        patches.enter_context(layers_off(toggles, log))
+        patches.enter_context(program_switched(toggles, log))
     else:
         patches.enter_context(switched(toggles, log))
     if forced := job.backend:

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Decision
 from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.compiler.units import is_of_program
 from tcdebug.minifier.capture.aot_functions import aot_functions_replaced
 from tcdebug.minifier.capture.entries import artifacts_savable
 from tcdebug.minifier.capture.layers_off import each_call, layers_off
 from tcdebug.minifier.cases.layer_names import is_layer
+from tcdebug.minifier.targets.program_passes import logging_gate
 
 
 @contextlib.contextmanager
@@ -37,6 +39,22 @@ def switched(toggles: Toggles, log: EventLog | None = None) -> Iterator[list[Dec
             each_call(units.before_call, log),
         ):
             yield units.decisions
+
+
+@contextlib.contextmanager
+def program_switched(toggles: Toggles, log: EventLog) -> Iterator[None]:
+    """Switch layers and gated passes of the program off in this block. Caches stay on.
+
+    A unit below a gated pass may be a pattern that inductor applies for it, such as
+    `user.fuse_norm.PATTERN`. Inductor's passes then ask about toggles too.
+    """
+    with contextlib.ExitStack() as patches:
+        patches.enter_context(layers_off(toggles, log))
+        if any(is_of_program(text) and text.count(".") > 1 for text in toggles.texts()):
+            from tcdebug.minifier.targets.inductor import passes  # noqa: PLC0415 - start-up time
+
+            patches.enter_context(passes.passes(logging_gate(toggles, log), log))
+        yield
 
 
 @dataclass

@@ -10,9 +10,18 @@ import torch
 import torch._dynamo  # must be imported before AOTAutograd's wrappers
 from torch._functorch._aot_autograd import runtime_wrappers
 from torch._inductor import lowering
+from torch._inductor.pattern_matcher import (
+    CallFunction,
+    KeywordArg,
+    PatternMatcherPass,
+    register_graph_pattern,
+)
+from torch.fx.experimental.proxy_tensor import make_fx
 
+import tcdebug
+from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
-from tcdebug.minifier.sessions.off import switched
+from tcdebug.minifier.sessions.off import program_switched, switched
 
 
 def first_half(x: torch.Tensor) -> torch.Tensor:
@@ -65,3 +74,32 @@ def test_a_unit_is_off_for_a_program_that_first_compiles_in_a_thread(
     assert result.tolist() == [1.0 if unit.startswith("lower") else 2.0] * 3
     refused = {decision.unit for decision in decisions if not decision.allowed}
     assert ("lower.aten.sin.default" in refused) is unit.startswith("lower")
+
+
+@pytest.mark.parametrize(
+    ("off", "first"),
+    [
+        ("user.fusion.sine.sine_to_cosine", 0.0),
+        ("user.fusion.sine", 0.0),
+        ("user.fusion", 0.0),
+        ("user.fusion.sine.another", 1.0),
+        ("layer.cache.aotautograd", 1.0),
+    ],
+)
+def test_a_pattern_of_a_gated_pass_is_off_where_the_caches_stay_on(off: str, first: float) -> None:
+    patterns = PatternMatcherPass()
+    sine = CallFunction(torch.ops.aten.sin.default, KeywordArg("x"))
+
+    @register_graph_pattern(sine, pass_dict=patterns)  # type: ignore[untyped-decorator]
+    def sine_to_cosine(match: Any, x: Any) -> None:
+        match.output_node().target = torch.ops.aten.cos.default
+
+    @tcdebug.gated("fusion.sine")
+    def fuse(graph: torch.fx.Graph) -> None:
+        patterns.apply(graph)
+
+    module = make_fx(sine_and_more)(torch.zeros(3))
+    with program_switched(Toggles.parse([off]), EventLog(None)):
+        fuse(module.graph)
+    module.recompile()
+    assert module(torch.zeros(3))[0].item() == 1.0 + first
