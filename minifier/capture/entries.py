@@ -20,7 +20,12 @@ import torch
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.patching import Patch, patched
 from tcdebug.minifier.capture.cache_bundles import SAVE, saving_something
-from tcdebug.minifier.capture.saved_code import SavableStandIn, SavedCode, patched_when_imported
+from tcdebug.minifier.capture.saved_code import (
+    SavableStandIn,
+    SavedCode,
+    patched_when_imported,
+    saved_graph,
+)
 from tcdebug.minifier.processes.callers import called_by_user
 from tcdebug.minifier.targets.backends import Backend, has_text
 from tcdebug.minifier.targets.interception import COMPILE_FX
@@ -106,12 +111,17 @@ EntryStandIn = Callable[[EntryCall], Callable[..., Any] | None]
 
 
 @contextlib.contextmanager
-def entries_replaced(stand_in: EntryStandIn, log: EventLog) -> Iterator[None]:
-    """Run the `stand_in` of each graph that the script gives to inductor in this block."""
+def entries_replaced(
+    stand_in: EntryStandIn, log: EventLog, *, called_when_saved: bool = False
+) -> Iterator[None]:
+    """Run the `stand_in` of each graph that the script gives to inductor in this block.
+
+    With `called_when_saved`, that of a graph is called with its example inputs when it is saved.
+    """
     with contextlib.ExitStack() as patches:
         saved = SavedCode(log)
         patches.callback(saved.remove)
-        patches.enter_context(_entered(stand_in, saved, log))
+        patches.enter_context(_entered(stand_in, saved, log, called_when_saved))
         _kept_in_process(saved, patches, log)
         yield
 
@@ -136,15 +146,17 @@ def _kept_in_process(saved: SavedCode, patches: contextlib.ExitStack, log: Event
 @contextlib.contextmanager
 def entries_wrapped(wrap: EntryStandIn, log: EventLog) -> Iterator[None]:
     """Let `wrap` compile each graph in this block. What it returns can be saved as the code can."""
-    with _entered(wrap, None, log):
+    with _entered(wrap, None, log, called_when_saved=False):
         yield
 
 
 @contextlib.contextmanager
-def _entered(stand_in: EntryStandIn, saved: SavedCode | None, log: EventLog) -> Iterator[None]:
+def _entered(
+    stand_in: EntryStandIn, saved: SavedCode | None, log: EventLog, called_when_saved: bool
+) -> Iterator[None]:
     with contextlib.ExitStack() as patches:
         for entry in ENTRIES:
-            make = partial(_replacement, entry, stand_in, saved)
+            make = partial(_replacement, entry, stand_in, saved, called_when_saved)
             patched_when_imported(patches, entry.patch, make, log)
         yield
 
@@ -173,7 +185,11 @@ class StandInArtifact:
 
 
 def _replacement(
-    entry: Entry, stand_in: EntryStandIn, saved: SavedCode | None, original: Callable[..., Any]
+    entry: Entry,
+    stand_in: EntryStandIn,
+    saved: SavedCode | None,
+    called_when_saved: bool,
+    original: Callable[..., Any],
 ) -> Callable[..., Any]:
     signature = inspect.signature(original)
     graph, examples, *_ = signature.parameters
@@ -193,7 +209,7 @@ def _replacement(
             return original(*args, **kwargs)
         if saved is None or entry.backend != "standalone_compile":
             return call
-        return SavableStandIn(call, saved)
+        return SavableStandIn(call, saved, module, tuple(inputs) if called_when_saved else ())
 
     return enter
 
@@ -202,7 +218,10 @@ def _loading(saved: SavedCode, original: Callable[..., Any]) -> Callable[..., An
     """Make the replacement of `CompiledArtifact.load`."""
 
     def load(*, path: str, **options: Any) -> Any:
-        call = saved.find(path)
+        call = saved.kept(path)
+        if call is None and (module := saved_graph(path)) is not None:
+            return StandInArtifact(module)
+        call = call or saved.find(path)
         return original(path=path, **options) if call is None else call
 
     return load

@@ -69,7 +69,8 @@ def search(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
     log = EventLog(Path(job.run_dir))
     patches.enter_context(compile_patched(session.recorder.wrap, log))
     patches.enter_context(packages_replaced(session.recorder.judge_program, log))
-    patches.enter_context(entries_replaced(session.recorder.judge_entry, log))
+    judge = session.recorder.judge_entry
+    patches.enter_context(entries_replaced(judge, log, called_when_saved=True))
     patches.enter_context(work_marked(session.marks, log))
 
 

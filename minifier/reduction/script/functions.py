@@ -33,17 +33,17 @@ class DropParameters(SyntaxReduction):
     def rewrites(self, tree: ast.Module) -> list[Rewrite]:
         """Return one edit for each parameter."""
         calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call)]
-        wrapped = dict(_wrapped(tree))
+        wrapped = dict(wrapped_functions(tree))
         found = []
-        for owner, function in _functions(tree, None):
+        for owner, function in defined_functions(tree):
             given = function.args
             names = [*given.posonlyargs, *given.args]
-            of_object = owner is not None and not _is_static(function)
+            of_object = owner is not None and not is_static(function)
             for place, parameter in enumerate(names):
                 if of_object and place == 0:
                     continue
                 called = owner.name if owner and function.name == "__init__" else function.name
-                reached = [c for c in calls if _reaches(c.func, called, wrapped)]
+                reached = [c for c in calls if reaches(c.func, called, wrapped)]
                 parts = _arguments(reached, parameter.arg, place - of_object)
                 default = place - (len(names) - len(given.defaults))
                 defaults = [given.defaults[default]] if default >= 0 else []
@@ -52,7 +52,7 @@ class DropParameters(SyntaxReduction):
         return [*found, *_of_objects(tree, calls), *_of_lambdas(calls)]
 
 
-def _wrapped(tree: ast.Module) -> Iterator[tuple[str, set[str]]]:
+def wrapped_functions(tree: ast.Module) -> Iterator[tuple[str, set[str]]]:
     """Yield the names that are bound to the result of a call, with the names that it was given."""
     for statement in statements(tree):
         match statement:
@@ -60,7 +60,7 @@ def _wrapped(tree: ast.Module) -> Iterator[tuple[str, set[str]]]:
                 yield name, {a.id for a in given if isinstance(a, ast.Name)}
 
 
-def _reaches(called: ast.expr, name: str, wrapped: Mapping[str, set[str]]) -> bool:
+def reaches(called: ast.expr, name: str, wrapped: Mapping[str, set[str]]) -> bool:
     """Return whether a call may run the function of a name."""
     match called:
         case ast.Name(id=own):
@@ -68,7 +68,7 @@ def _reaches(called: ast.expr, name: str, wrapped: Mapping[str, set[str]]) -> bo
         case ast.Attribute(attr=attr):
             return attr == name
         case ast.Call(args=given):
-            return any(isinstance(a, ast.Name) and _reaches(a, name, wrapped) for a in given)
+            return any(isinstance(a, ast.Name) and reaches(a, name, wrapped) for a in given)
     return False
 
 
@@ -83,7 +83,7 @@ def _of_lambdas(calls: Sequence[ast.Call]) -> Iterator[Rewrite]:
 
 def _of_objects(tree: ast.Module, calls: Sequence[ast.Call]) -> list[Rewrite]:
     """Return the edits that drop a parameter of all methods that calls of objects run."""
-    given = [f.args for owner, f in _functions(tree, None) if owner and f.name in CALLED]
+    given = [f.args for owner, f in defined_functions(tree) if owner and f.name in CALLED]
     named = {s.name for s in statements(tree) if isinstance(s, DEFINITIONS)}
     named |= {_bound(n) for n in ast.walk(tree) if isinstance(n, ast.alias)}
     objects = [c for c in calls if not _is_method_of(c.func, named)]
@@ -107,18 +107,19 @@ def _is_method_of(called: ast.expr, named: set[str]) -> bool:
     return not isinstance(called, ast.Name) or called.id in named or called.id in PREDEFINED
 
 
-def _functions(
-    node: ast.AST, owner: ast.ClassDef | None
+def defined_functions(
+    node: ast.AST, owner: ast.ClassDef | None = None
 ) -> Iterator[tuple[ast.ClassDef | None, Function]]:
     """Yield the functions below a node with the class that each is a method of."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, FUNCTIONS):
             yield owner, child
         inner = child if isinstance(child, ast.ClassDef) else None
-        yield from _functions(child, inner)
+        yield from defined_functions(child, inner)
 
 
-def _is_static(function: Function) -> bool:
+def is_static(function: Function) -> bool:
+    """Return whether a method takes no object."""
     return any(ast.unparse(d) == "staticmethod" for d in function.decorator_list)
 
 
@@ -144,10 +145,10 @@ class DropResults(SyntaxReduction):
 
     def rewrites(self, tree: ast.Module) -> list[Rewrite]:
         """Return one edit for each place of results that are always written as tuples."""
-        wrapped = dict(_wrapped(tree))
+        wrapped = dict(wrapped_functions(tree))
         unpacked = list(_unpacked_calls(tree))
         found = []
-        for owner, function in _functions(tree, None):
+        for owner, function in defined_functions(tree):
             given = _given_results(function)
             if not given or len({len(t.elts) for t in given}) != 1:
                 continue
@@ -157,7 +158,7 @@ class DropResults(SyntaxReduction):
                 target
                 for target, call in unpacked
                 if len(target.elts) == count
-                and (_reaches(call.func, called, wrapped) or (owner and called in CALLED))
+                and (reaches(call.func, called, wrapped) or (owner and called in CALLED))
             ]
             for place in range(count if count > 1 else 0):
                 parts = [_without(t, place) for t in (*given, *taken)]

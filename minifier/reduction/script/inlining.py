@@ -56,12 +56,19 @@ class InlineFunctions(SyntaxReduction):
                     found.append(Rewrite(((node, (value,)), (function, ()))))
         for name, function in functions.items():
             if 1 < uses[name] <= FEW and not function.decorator_list:
-                calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call)]
-                called_so = [c for c in calls if isinstance(c.func, ast.Name) and c.func.id == name]
-                if len(called_so) == uses[name]:
-                    values = [(c, as_expression(function, c)) for c in called_so]
-                    found += at_all_calls(function, values)
+                calls = calls_of_function(tree, function)
+                values = [(call, as_expression(function, call)) for call in calls]
+                found += at_all_calls(function, values)
         return found
+
+
+def calls_of_function(tree: ast.Module, function: ast.FunctionDef) -> list[ast.Call]:
+    """Return the calls of a function; none if there are many, or if it is used otherwise."""
+    name = function.name
+    uses = [n for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id == name]
+    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call)]
+    found = [c for c in calls if isinstance(c.func, ast.Name) and c.func.id == name]
+    return found if len(found) == len(uses) <= FEW else []
 
 
 def at_all_calls(
@@ -84,10 +91,10 @@ class InlineMethods(SyntaxReduction):
     def rewrites(self, tree: ast.Module) -> list[Rewrite]:
         """Return one edit for each such method."""
         uses = Counter(n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute))
-        for _, own in _methods(tree):
+        for _, own in methods_of(tree):
             uses[own.name] -= sum(_is_of_other(n, own) for n in ast.walk(own))
-        defined = Counter(m.name for _, m in _methods(tree))
-        single = [(o, m) for o, m in _methods(tree) if defined[m.name] == 1]
+        defined = Counter(m.name for _, m in methods_of(tree))
+        single = [(o, m) for o, m in methods_of(tree) if defined[m.name] == 1]
         methods = {m.name: (o, m) for o, m in single if uses[m.name] == 1}
         found = []
         for statement, call in calls_of_statements(tree):
@@ -119,17 +126,27 @@ def _first_parameter(method: ast.FunctionDef) -> str:
 
 def _of_method(tree: ast.Module, owner: ast.ClassDef, method: ast.FunctionDef) -> Iterator[Rewrite]:
     """Yield the edit that replaces all calls of a method of one expression."""
+    calls = calls_of_method(tree, owner, method)
+    yield from at_all_calls(method, [(call, as_expression(f, call)) for call, f in calls])
+
+
+def calls_of_method(
+    tree: ast.Module, owner: ast.ClassDef, method: ast.FunctionDef
+) -> list[tuple[ast.Call, ast.FunctionDef]]:
+    """Return the calls of a method, each with the method as a function of its object.
+
+    There are none if it is used otherwise, often, or with an object that is not written there.
+    """
     inside = {id(n) for n in ast.walk(method) if _is_of_other(n, method)}
-    named = (n for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr == method.name)
+    named = [n for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr == method.name]
     calls = {id(n.func): n for n in ast.walk(tree) if isinstance(n, ast.Call)}
-    values: list[tuple[ast.Call, ast.expr | None]] = []
+    found = []
     for place in (n for n in named if id(n) not in inside):
-        call = calls.get(id(place))
-        if call is None:
-            return
-        function = _as_function(owner, method, place.value)
-        values.append((call, as_expression(function, call) if function else None))
-    yield from at_all_calls(method, values)
+        call, function = calls.get(id(place)), _as_function(owner, method, place.value)
+        if call is None or function is None:
+            return []
+        found.append((call, function))
+    return found if len(found) <= FEW else []
 
 
 def _as_function(
@@ -148,7 +165,8 @@ def _as_function(
     return None
 
 
-def _methods(tree: ast.Module) -> Iterator[tuple[ast.ClassDef, ast.FunctionDef]]:
+def methods_of(tree: ast.Module) -> Iterator[tuple[ast.ClassDef, ast.FunctionDef]]:
+    """Yield the methods of a script, each with its class."""
     for owner in statements(tree):
         if isinstance(owner, ast.ClassDef):
             yield from ((owner, m) for m in owner.body if isinstance(m, ast.FunctionDef))

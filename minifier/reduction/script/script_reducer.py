@@ -39,6 +39,11 @@ from tcdebug.minifier.reduction.script.rewriting import (
     is_valid,
     undefined,
 )
+from tcdebug.minifier.reduction.script.specialising import (
+    ConstantParameters,
+    FoldConstants,
+    SpecialiseCalls,
+)
 from tcdebug.minifier.reduction.script.surroundings import DropProgramArguments, StandAlone
 from tcdebug.minifier.reduction.script.tables import DropEntries, LookUpEntries
 from tcdebug.minifier.reduction.script.unfolding import (
@@ -113,6 +118,8 @@ def _coarse(seen: Mapping[str, str]) -> tuple[CandidateReduction[ScriptText], ..
         unused,
         DropEntries(),
         ObservedLiterals(seen),
+        ConstantParameters(),
+        FoldConstants(),
         look_up,
         unused,
         InlineFunctions(),
@@ -134,6 +141,9 @@ def _coarse(seen: Mapping[str, str]) -> tuple[CandidateReduction[ScriptText], ..
         DropResults(),
         unused,
         DropStatements(),
+        ConstantParameters(),
+        FoldConstants(),
+        SpecialiseCalls(),
         ObservedLiterals(seen, asserted=True),
         unused,
         HoistOperands(calls=True),

@@ -155,6 +155,37 @@ def test_the_stand_in_of_an_artifact_is_saved_and_loaded(
     assert not path.exists()  # a later run would take it for compiled code
 
 
+@pytest.mark.parametrize("form", ["binary", "unpacked"])
+def test_another_process_runs_the_graph_of_an_artifact(
+    tmp_path: Path, graph: fx.GraphModule, form: str
+) -> None:
+    path = tmp_path / "saved"
+    with entries_replaced(as_it_is, SILENT):
+        CALLS["standalone_compile"](graph, [ONES]).save(path=str(path), format=form)
+        with entries_replaced(as_it_is, SILENT):  # it has not saved anything
+            loaded = torch._inductor.CompiledArtifact.load(path=str(path), format=form)
+        assert type(loaded).__name__ == "StandInArtifact"
+        assert total(loaded(ONES)) == 12
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("example", [ONES, 3, ONES.to("meta")])
+def test_a_graph_is_judged_when_it_is_saved(
+    tmp_path: Path, graph: fx.GraphModule, example: Any
+) -> None:
+    given: list[Any] = []
+
+    def stand_in(call: EntryCall) -> Callable[..., Any]:
+        return lambda *args: given.append(args)
+
+    with entries_replaced(stand_in, SILENT, called_when_saved=True):
+        made = CALLS["standalone_compile"](graph, [ONES, example])
+        assert given == []
+        made.save(path=str(tmp_path / "saved"))
+    assert len(given) == (0 if torch.is_tensor(example) and example.is_meta else 1)
+    assert all(args[0] is not ONES and total(args[:1]) == 6 for args in given)
+
+
 def test_an_artifact_of_an_earlier_run_stays_as_it_is(
     tmp_path: Path, graph: fx.GraphModule
 ) -> None:
