@@ -148,6 +148,22 @@ def fenced_commands(page: Path) -> Iterator[str]:
                 yield command
 
 
+def inline_commands(page: Path) -> Iterator[str]:
+    """The calls of tcdebug inside a line of prose, with their options."""
+    text = FENCE.sub("", page.read_text())
+    for command in re.findall(r"`(tcdebug [a-z]+[^`]* -[^`]*)`", text):
+        yield re.sub(r"\\?\|\S*|\[[^]]*\]", "", command)  # alternatives
+
+
+def printed_commands() -> Iterator[str]:
+    """The calls of `tcdebug logs` with options in the texts that the toolkit prints."""
+    for path in sorted((ROOT / "toolkit").rglob("*.py")):
+        for text in re.findall(r"tcdebug logs [^\"`\n]*", path.read_text()):
+            command = re.sub(r"\{[^{}]*\}", "X", text)
+            if " -" in command:
+                yield command
+
+
 def unknown_flags(command: str) -> list[str]:
     """The options of a command line that the command does not have."""
     words = shlex.split(command, comments=True)[1:]
@@ -181,9 +197,16 @@ def unknown_flags(command: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_every_fenced_command_has_only_flags_that_exist(page: Path) -> None:
-    for command in fenced_commands(page):
+def test_every_command_has_only_flags_that_exist(page: Path) -> None:
+    for command in (*fenced_commands(page), *inline_commands(page)):
         assert unknown_flags(command) == [], f"{page.name}: {command}"
+
+
+def test_every_printed_command_has_only_flags_that_exist() -> None:
+    commands = list(printed_commands())
+    assert "tcdebug logs query X --event value" in " ".join(commands)
+    for command in commands:
+        assert unknown_flags(command) == [], command
 
 
 def test_an_unknown_flag_is_noticed_and_a_script_may_have_its_own_flags() -> None:

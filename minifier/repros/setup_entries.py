@@ -41,19 +41,23 @@ _ENTERING = """
                 return entry(*args, **kwargs)
             given = inspect.signature(entry).bind(*args, **kwargs).arguments
             module = given.pop(graph)
-            given.pop(examples)
+            values = given.pop(examples)
             call = original(stopping(lambda graph, values: entry(graph, values, **given)))(module)
-            return Artifact(call) if name == "standalone_compile" else call
+            return Artifact(call, values) if name == "standalone_compile" else call
         replace(owner, name, enter)
 
     class Artifact:  # can be saved: a script may load what it has compiled
-        def __init__(self, call):
-            self.call = call
+        def __init__(self, call, examples):
+            self.call, self.examples = call, examples
 
         def __call__(self, *args):
             return self.call(*(args[0] if isinstance(args[0], list) else args))
 
         def save(self, *, path, format="binary"):
+            plain = (int, torch.Tensor, torch.nn.Parameter)
+            if all(type(e) in plain and not getattr(e, "is_meta", False) for e in self.examples):
+                # another process may make the other calls
+                self.call(*(e.clone() if torch.is_tensor(e) else e for e in self.examples))
             keep(path, self, format == "unpacked")
 
     def load(*, path, **options):

@@ -27,7 +27,11 @@ from tcdebug.minifier.values.findings import BITWISE, WrongStep
 from tcdebug.minifier.values.judgement import digest, with_nonfinite_of
 from tcdebug.minifier.values.observation import Observation
 from tcdebug.minifier.values.reference import is_finite
-from tcdebug.minifier.values.traced_rounding import TraceVerdict, judge_trace
+from tcdebug.minifier.values.traced_rounding import (
+    TraceVerdict,
+    judge_trace,
+    moved_by_rounding,
+)
 
 STEPWISE = (EMBEDDED, INDUCTOR)
 """Backends whose kernels are observed."""
@@ -38,6 +42,10 @@ ROUNDED = (
 DECOMPOSED = (
     "No step explains it: the graph that AOTAutograd traced is wrong in plain torch too. tcdebug "
     "bisect names the decomposition"
+)
+SENSITIVE = (
+    "No step is wrong, and eager differs from itself as much if what its operators round is moved "
+    "by one unit: the results are sensitive to rounding"
 )
 UNEXPLAINED = "No step explains it: rounding errors may have accumulated"
 
@@ -94,6 +102,8 @@ class GraphChecks:
             trace = self._trace(suspect)
             if trace is TraceVerdict.ROUNDS:
                 observation.notes.append(f"{suspect.described}. {ROUNDED}")
+            elif trace is TraceVerdict.UNKNOWN and self._jumps(suspect):
+                observation.notes.append(f"{suspect.described}. {SENSITIVE}")
             elif suspect.backend in STEPWISE:
                 why = DECOMPOSED if trace is TraceVerdict.WRONG else UNEXPLAINED
                 observation.unexplained.append(f"{suspect.described}. {why}")
@@ -114,10 +124,21 @@ class GraphChecks:
             return None
         return self._finding("autograd", stage.stage, suspect, stage.what, list(stage.lines))
 
+    @property
+    def _may_round(self) -> bool:
+        observation = self.observation
+        return observation.oracle == Referee.DEFAULT and not observation.twice
+
+    def _jumps(self, suspect: _WrongCall) -> bool:
+        """Return whether the results are as sensitive to rounding as they are wrong."""
+        if suspect.results is None or suspect.backend not in STEPWISE or not self._may_round:
+            return False
+        with torch.random.fork_rng():
+            return moved_by_rounding(suspect.case, suspect.results, f"<graph {suspect.graph}>")
+
     def _trace(self, suspect: _WrongCall) -> TraceVerdict:
         observation = self.observation
-        by_rounding = observation.oracle == Referee.DEFAULT and not observation.twice
-        if suspect.results is None or not by_rounding:
+        if suspect.results is None or not self._may_round:
             return TraceVerdict.UNKNOWN
         with torch.random.fork_rng():
             try:

@@ -9,7 +9,7 @@ have few values too: the sine of large powers of integers below ten.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -48,13 +48,8 @@ def furthest_of_roundings(
     furthest = list(eager)
     triples = zip(eager, exact, actual, strict=False)
     wanted = {k: _distance(a, x) for k, (e, x, a) in enumerate(triples) if _has_few(e, x, a)}
-    for seed in range(DRAWS if wanted else 0):
-        try:
-            with _OtherRoundings(seed) as mode:
-                drawn = again()
-        except Exception:  # a dispatch mode breaks some higher-order operators
-            break
-        if not mode.changed or len(drawn) != len(eager):
+    for seed, drawn in enumerate(other_runs(again) if wanted else ()):
+        if len(drawn) != len(eager):
             break
         for k in wanted:
             if _distance(drawn[k], exact[k]) > _distance(furthest[k], exact[k]):
@@ -63,6 +58,19 @@ def furthest_of_roundings(
         if not near and seed + 1 >= ENOUGH_DRAWS:
             break
     return furthest
+
+
+def other_runs(again: Callable[[], Sequence[Any]]) -> Iterator[Sequence[Any]]:
+    """Yield the results of runs with other roundings. There are none if nothing is rounded."""
+    for seed in range(DRAWS):
+        try:
+            with _OtherRoundings(seed) as mode:
+                drawn = again()
+        except Exception:  # a dispatch mode breaks some higher-order operators
+            return
+        if not mode.changed:
+            return
+        yield drawn
 
 
 def _has_few(eager: Any, exact: Any, actual: Any) -> bool:

@@ -201,8 +201,9 @@ def test_an_artifact_of_an_earlier_run_stays_as_it_is(
     assert events.read_text().count(f'"path":"{earlier}"') == 1  # the first load
 
 
-def test_a_setup_continues_past_an_artifact_that_the_script_saves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("wanted", [0, 1])
+def test_a_setup_reaches_an_artifact_when_it_is_saved_or_continues_past_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: int
 ) -> None:
     text = (
         "import torch\n"
@@ -212,9 +213,10 @@ def test_a_setup_continues_past_an_artifact_that_the_script_saves(
         "    dynamic_shapes='from_example_inputs', options={})\n"
         "made.save(path='saved', format='unpacked')\n"
         "torch._inductor.CompiledArtifact.load(path='saved', format='unpacked')(torch.ones(2))\n"
+        "torch.compile(lambda x: x * 2, backend='eager')(torch.ones(2))\n"
         "raise AssertionError\n"
     )
-    names = set_up_of(text, 0, tmp_path, monkeypatch, entered=True)
+    names = set_up_of(text, wanted, tmp_path, monkeypatch, entered=True)
     reached: list[bool] = []
     before = torch._inductor.CompiledArtifact.load
     names["set_up"](lambda: reached.append((tmp_path / "saved").exists()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.markup import escape
 
 from tcdebug.display.console import results
+from tcdebug.display.text import short_path
 from tcdebug.minifier.values.findings import BITWISE, ComparedValue, ValuesReport, WrongStep
 
 MOST_SOURCE = 40
@@ -31,7 +32,9 @@ def show_values(report: ValuesReport) -> None:
         out.print(f"[dim]not[/]       {count} values: {escape(reason)}")
     for text in report.notes:
         out.print(f"[dim]note[/]      {escape(text)}")
-    out.print(f"[dim]log[/]       tcdebug logs show {escape(report.folder)} -e value")
+    out.print(
+        f"[dim]log[/]       tcdebug logs query {escape(short_path(report.folder))} --event value"
+    )
 
 
 def _nothing_wrong(report: ValuesReport) -> str:
