@@ -53,6 +53,8 @@ class TracebackFrame:
         return f"{self.file}:{self.line}"
 
     def __str__(self) -> str:
+        if self.file.startswith(GENERATED):
+            return f"line {self.line} of a generated graph, in {self.function}: {self.code}"
         return f"{self.place} in {self.function}: {self.code}"
 
 

@@ -103,7 +103,9 @@ def test_a_fault_of_a_graph_and_one_of_dynamo_are_both_found(
     assert (report["status"], units) == ("confirmed", ["user.negate", "layer.dynamo.guards"])
     assert [fault["confirmed"] for fault in report["faults"]] == [True, True]
     assert report["faults"][0]["repro"] != report["faults"][1]["repro"]
-    still = "with user.negate off the script still fails, and passes in eager: AssertionError"
+    still = (
+        "with user.negate off, the script still fails, although it passes in eager: AssertionError"
+    )
     assert any(note.startswith(still) for note in report["notes"])
 
 

@@ -48,7 +48,7 @@ def values(**arguments: Any) -> None:
 
     SCRIPT runs with ARGS. Each kernel is compared with eager and float64 on the values that it
     read itself, in forward and in backward, without a repro. The script ends at the first kernel
-    whose error is worse than rounding explains. Instead of SCRIPT, give -m MODULE, -c CODE, or an
+    whose error is larger than rounding explains. Instead of SCRIPT, give -m MODULE, -c CODE, or an
     installed command such as pytest.
 
     Exit status: 0 found, 1 SCRIPT failed, or results differ but no step explains them, 2 usage,

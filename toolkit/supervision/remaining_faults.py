@@ -147,7 +147,7 @@ def _extended(supervisor: Supervisor, report: Report, beside: ScriptBeside) -> R
 def _ending(left: Remaining, off: str) -> str:
     if left.outcome.kind is Kind.OK:
         return passes_with(off)
-    return f"with {off} off the script fails as it does in eager: {_message(left)}"
+    return f"with {off} off, the script fails as it does in eager: {_message(left)}"
 
 
 def _message(left: Remaining) -> str:
@@ -181,9 +181,9 @@ def _with_next(
     options = " ".join(f"--off {unit}" for unit in units)
     report = _noted(
         report,
-        f"with {off} off the script still fails, and passes in eager: {_message(left)}",
-        f"the other failure was searched for with tcdebug {supervisor.command} {options}: "
-        f"{found.status}, tcdebug logs {inner.folder}",
+        f"with {off} off, the script still fails, although it passes in eager: {_message(left)}",
+        f"tcdebug {supervisor.command} {options} was run for that failure, with the status "
+        f"{found.status}: tcdebug logs {inner.folder}",
     )
     added = found.status == "confirmed"
     report = msgspec.structs.replace(

@@ -142,3 +142,5 @@ def test_code_that_torch_generates_has_no_line_of_the_user() -> None:
     sin.meta["stack_trace"], cos.meta["stack_trace"] = inside, own + generated
     assert user_lines([sin, cos]) == ["/home/me/train.py:13 in backward: if g.item() > 0:"]
     assert user_lines([sin]) == [f"{torch.__path__[0]}/_functorch/vmap.py:9 in f: return x"]
+    sin.meta["stack_trace"] = generated.replace(".6", ".0 from /torch/proxy_tensor.py:9 in wrapped")
+    assert user_lines([sin]) == ["line 20 of a generated graph, in forward: call = backward(x)"]

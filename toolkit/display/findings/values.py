@@ -29,7 +29,7 @@ def show_values(report: ValuesReport) -> None:
     if report.whole:
         out.print(f"[dim]compared[/]  the results of {report.whole} calls")
     for reason, count in report.unjudged.items():
-        out.print(f"[dim]not[/]       {count} values: {escape(reason)}")
+        out.print(f"[dim]skipped[/]   {count} values: {escape(reason)}")
     for text in report.notes:
         out.print(f"[dim]note[/]      {escape(text)}")
     out.print(
@@ -46,7 +46,7 @@ def _nothing_wrong(report: ValuesReport) -> str:
         return f"no {what}'s bits differ"
     if report.oracle == BITWISE:
         return f"every compared {'value' if report.steps else 'graph'} has the bits of eager"
-    return f"no {what} is worse than rounding explains"
+    return f"no {what} differs from eager by more than rounding explains"
 
 
 def _show_finding(found: WrongStep) -> None:
