@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tcdebug.commands.run import without_graphs
+from tcdebug.display.profile import SHARED
 
 Command = Callable[..., Any]
 Script = Callable[[str], str]
@@ -104,11 +105,12 @@ def test_kernels_of_backward_have_nodes_and_lines_also_from_inductors_caches(
 def test_the_table_follows_the_output_of_the_script(tcdebug: Command, script: Script) -> None:
     done = tcdebug("run", "--profile", script(MODEL.replace("BACKEND", "'tcdebug'")))
     assert done.status == 0, done.stderr
-    said, headline, limits, _, columns, *_ = done.stdout.splitlines()
+    said, headline, limits, shared, _, columns, *_ = done.stdout.splitlines()
     assert said == "said by the script"
     assert headline.startswith("measured 3 steps of ")
     assert headline.endswith("after 1 step of warm-up; compiles are left out")
     assert limits.startswith("cpu copies at ")
+    assert shared == SHARED
     assert columns.split() == ["total", "share", "alone", "nodes", "device", "line", "source"]
     assert "USDT" not in done.stderr
 

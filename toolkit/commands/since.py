@@ -12,6 +12,7 @@ from tcdebug.cli.options import USAGE
 from tcdebug.compiler.events import run_folder
 from tcdebug.display.console import error, note, results, write
 from tcdebug.display.tables import show_table
+from tcdebug.display.text import clipped
 from tcdebug.since.environments import Environments
 from tcdebug.since.history import (
     SINCE,
@@ -78,7 +79,7 @@ def _show(found: VersionHistory, known: Sequence[str]) -> None:
 
 
 def _short(text: str) -> str:
-    return " ".join(text.split())[:100]
+    return clipped(" ".join(text.split()), 100)
 
 
 def _status(found: VersionHistory) -> int:

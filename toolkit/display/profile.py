@@ -15,6 +15,8 @@ MOST = 12
 """The maximum number of rows of a table; `--json` has all."""
 NAME = 48
 """The maximum length of a kernel's name in a table."""
+SHARED = "a kernel of several lines counts in full for each; alone: kernels of one line only"
+"""Explains shares that add up to more than 100 %."""
 
 
 def show_profile(found: Profile) -> None:
@@ -22,6 +24,8 @@ def show_profile(found: Profile) -> None:
     out = results()
     out.print(_headline(found))
     out.print(f"[dim]{_limits(found)}[/]")
+    if any(cost.alone < cost.seconds for cost in found.lines):
+        out.print(f"[dim]{SHARED}[/]")
     for text in found.notes:
         out.print(f"[warn]note[/]  {escape(text)}")
     _part("line", LINE_COLUMNS, map(_line_row, found.lines))
