@@ -139,14 +139,16 @@ def calls_of_method(
     """
     inside = {id(n) for n in ast.walk(method) if _is_of_other(n, method)}
     named = [n for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr == method.name]
+    places = [n for n in named if id(n) not in inside]
     calls = {id(n.func): n for n in ast.walk(tree) if isinstance(n, ast.Call)}
     found = []
-    for place in (n for n in named if id(n) not in inside):
-        call, function = calls.get(id(place)), _as_function(owner, method, place.value)
+    for place in places if len(places) <= FEW else ():
+        call = calls.get(id(place))
+        function = None if call is None else _as_function(owner, method, place.value)
         if call is None or function is None:
             return []
         found.append((call, function))
-    return found if len(found) <= FEW else []
+    return found
 
 
 def _as_function(

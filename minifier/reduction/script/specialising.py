@@ -29,6 +29,8 @@ from tcdebug.minifier.reduction.script.rewriting import (
 )
 from tcdebug.minifier.reduction.script.scopes import is_declared, is_read, names_of
 
+MOST = 8
+"""The limit on the statements of a function that becomes an expression."""
 LONGEST = 120
 """The limit on an expression that stands for a function, in characters."""
 
@@ -51,7 +53,8 @@ class ConstantParameters(SyntaxReduction):
         for owner, function in defined_functions(tree):
             called = owner.name if owner and function.name == "__init__" else function.name
             direct = [c for c in calls if reaches(c.func, called, wrapped)]
-            others = [c for c in calls if c not in direct and last_name(c.func) not in named]
+            known = {id(c) for c in direct}
+            others = [c for c in calls if id(c) not in known and last_name(c.func) not in named]
             hidden = owner is not None and not is_static(function)
             for place, (parameter, default) in enumerate(_parameters(function.args)[hidden:]):
                 name = parameter.arg
@@ -167,12 +170,20 @@ class SpecialiseCalls(SyntaxReduction):
         """Return one edit for each function and method."""
         found: list[Rewrite] = []
         for function in statements(tree):
-            if isinstance(function, ast.FunctionDef):
+            if isinstance(function, ast.FunctionDef) and _may_be_expression(function):
                 called = calls_of_function(tree, function)
                 found += _at_each(function, [(c, function) for c in called])
         for owner, method in methods_of(tree):
-            found += _at_each(method, calls_of_method(tree, owner, method))
+            if _may_be_expression(method):
+                found += _at_each(method, calls_of_method(tree, owner, method))
         return found
+
+
+def _may_be_expression(function: ast.FunctionDef) -> bool:
+    """Return whether a function has only statements of which some arguments leave an expression."""
+    kinds = (ast.Assign, ast.Return, ast.If, ast.Expr)
+    few = len(function.body) <= MOST and all(isinstance(s, kinds) for s in function.body)
+    return few and any(isinstance(n, ast.Return) for n in ast.walk(function))
 
 
 def _at_each(
