@@ -129,6 +129,13 @@ def _compile(folder: Path, records: list[dict[str, Any]]) -> TracedCompile:
 
 
 def _lines(path: Path) -> list[str]:
-    """Return the lines of a graph or of code, without types and comments."""
+    """Return the lines of a graph or of code, without types and comments. A signature is one."""
     lines = (ANNOTATION.sub("", line).strip() for line in path.read_text().splitlines())
-    return [line for line in lines if line]
+    found: list[str] = []
+    for line in filter(None, lines):
+        if found and found[-1].startswith("def ") and not found[-1].endswith(":"):
+            before = found[-1].rstrip(",") if line.startswith(")") else found[-1]
+            found[-1] = before + (" " if before.endswith(",") else "") + line
+        else:
+            found.append(line)
+    return found

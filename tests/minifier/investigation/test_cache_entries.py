@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import CacheUsed, CompileMetrics, StageText
-from tcdebug.minifier.investigation.cache_entries import wrong_entries
+from tcdebug.minifier.investigation.cache_entries import TEXTS, first_difference, wrong_entries
 
 AUTOGRAD = "layer.cache.aotautograd"
 GRAPH = "inductor_post_grad_graph"
@@ -79,3 +79,14 @@ def test_an_entry_of_an_earlier_process_has_the_graph_that_this_process_saved(
     (note,) = wrong_entries(used, unused, AUTOGRAD)
     assert "k1, which compile 0/0 of process 1 saved, but" in note
     assert "`mul = x * 2` instead of `mul = x * 3`" in note
+
+
+def test_signatures_over_several_lines_are_compared_as_one(tmp_path: Path) -> None:
+    start, middle = 'def forward(\n    self,\n    a: "f32[2]",  # Plain\n', "    b,\n"
+    texts = [tmp_path / name for name in ("one.py", "two.py")]
+    for path, given in zip(texts, (start + middle, start), strict=True):
+        path.write_text(f"{given}):\n    c = a * 2\n")
+    stages = [{TEXTS[0]: path} for path in texts]
+    assert first_difference(*stages).startswith(
+        "`def forward(self, a, b):` instead of `def forward(self, a):` in "
+    )
