@@ -110,7 +110,9 @@ def history(script: str, trials: Sequence[Trial]) -> VersionHistory:
         if before.standing is after.standing:
             continue
         between = trials[trials.index(before) + 1 : trials.index(after)]
-        unsettled = f", {' and '.join(t.version for t in between)} unsettled" if between else ""
+        unsettled = f", {_listed([t.version for t in between])} unsettled" if between else ""
+        if left_out := _left_out([t.version for t in (before, *between, after)]):
+            unsettled += f", {_listed(left_out)} not tried"
         if after.standing is Standing.SAME:
             since.append(after.version)
             words.append(f"fails since {after.version} ({before.version} passes{unsettled})")
@@ -122,11 +124,26 @@ def history(script: str, trials: Sequence[Trial]) -> VersionHistory:
     return VersionHistory(script, ", ".join(words), since, fixed, [*trials])
 
 
+def _listed(names: Sequence[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _left_out(tried: Sequence[str]) -> list[str]:
+    """Return the minor versions between versions in order that were not asked for."""
+    (major, first, *_), (other, last, *_) = in_order(tried[0]), in_order(tried[-1])
+    done = {in_order(version)[1] for version in tried}
+    return [f"{major}.{n}" for n in range(first, last) if n not in done] if major == other else []
+
+
 def _alike(known: Sequence[Trial]) -> str:
     """Describe trials of which either all pass or all fail."""
     if not known:
         return "no version shows whether it fails"
     did = "passes" if known[0].standing is Standing.PASSES else "fails"
-    if len(known) == 1:
-        return f"{did} in {known[0].version}"
+    names = [t.version for t in known]
+    if len(names) == 1:
+        return f"{did} in {names[0]}"
+    if _left_out(names):
+        return f"{did} in {_listed(names)}"
     return f"{did} in {known[0].version} to {known[-1].version}"

@@ -63,3 +63,25 @@ def test_a_version_without_an_answer_is_undecided() -> None:
 
 def test_another_failure_is_neither_a_pass_nor_the_failure() -> None:
     assert result("..GGFF")[0] == "fails since 2.13 (2.10 passes, 2.11 and 2.12 unsettled)"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "verdict"),
+    [
+        (["2.11", "2.13"], "fails since 2.13 (2.11 passes, 2.12 not tried)"),
+        (["2.9", "2.13"], "fails since 2.13 (2.9 passes, 2.10, 2.11 and 2.12 not tried)"),
+        (["2.12.1", "2.13.1"], "fails since 2.13.1 (2.12.1 passes)"),
+        (["2.13", "2.15"], "fails in 2.13 and 2.15"),
+        (["2.12", "2.13", "2.15"], "fails since 2.13 (2.12 passes)"),
+        (["2.9", "2.11", "2.12"], "passes in 2.9, 2.11 and 2.12"),
+        (["2.13", "2.14"], "fails in 2.13 to 2.14"),
+    ],
+)
+def test_a_verdict_does_not_speak_of_versions_that_were_not_asked_for(
+    wanted: list[str], verdict: str
+) -> None:
+    def run(version: str) -> Trial:
+        fails = int(version.split(".")[1]) >= 13
+        return Trial(version, Standing.SAME if fails else Standing.PASSES)
+
+    assert history("repro.py", tried(run, wanted, every=False)).verdict == verdict
