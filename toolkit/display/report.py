@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from tcdebug.display.console import messages, note, results, write
 from tcdebug.display.diff import coloured
-from tcdebug.display.text import counted, short_path
+from tcdebug.display.text import clipped, counted, short_path
 from tcdebug.minifier.cases.outcome import Kind
 from tcdebug.minifier.investigation.report import (
     Culprit,
@@ -102,7 +102,7 @@ def _runs(ladder: Sequence[ReportedRung]) -> str:
 
 
 def _failure(failure: ReportedFailure) -> str:
-    detail = escape(" ".join(failure.message.split())[:200])
+    detail = escape(clipped(" ".join(failure.message.split()), 200))
     return f"[bad]{failure.kind}[/] in {failure.direction}: {detail}"
 
 
