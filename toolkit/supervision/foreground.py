@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from tcdebug.display.console import note
+from tcdebug.display.text import clipped
 from tcdebug.minifier.cases.user_frames import last_exception
 from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job, SessionError, started_marker
 from tcdebug.minifier.processes.process import Child, finished
@@ -37,10 +38,10 @@ def ending(status: int, log: Path) -> str:
     """
     text = log.read_text(errors="replace").strip()
     if status == SCRIPT_FAILED and (raised := last_exception(text)):
-        return f"the script raised {' '.join(raised.split())[:200]}"
+        return f"the script raised {clipped(' '.join(raised.split()), 200)}"
     how = f"signal {-status}" if status < 0 else f"exit status {status}"
     last = text.rpartition("\n")[2]
-    return f"the script ended with {how}{f': {last[:200]}' if last else ''}"
+    return f"the script ended with {how}{f': {clipped(last, 200)}' if last else ''}"
 
 
 def _stop(child: Child, *, received: bool) -> None:
