@@ -19,6 +19,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import Fallback
 from tcdebug.compiler.events.search_events import GraphRecorded, ReproWrite
 from tcdebug.compiler.patching import Patch, misfit, patched
+from tcdebug.minifier.capture.updates import updates_as_inputs
 from tcdebug.minifier.capture.watching.journal import without_large_storages
 from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import Case, from_captured, tensors_of
@@ -118,7 +119,7 @@ class _Captured(StandIn):
             nonlocal written
             if not written:
                 written = True
-                case = from_captured(module, values)
+                case = updates_as_inputs(from_captured(module, values))
                 if case.size:
                     self.capture.keep(case, self.backend, ordinal)
             return eager(*values)

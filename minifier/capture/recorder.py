@@ -20,6 +20,7 @@ from tcdebug.minifier.capture.exports import (
     dynamic_dimensions,
     jit_settings,
 )
+from tcdebug.minifier.capture.updates import updates_as_inputs
 from tcdebug.minifier.cases.case import Case, flatten, from_captured, relations
 from tcdebug.minifier.cases.layer_names import AOTINDUCTOR_BACKEND
 from tcdebug.minifier.cases.source import for_eager
@@ -191,7 +192,7 @@ class _RecordedGraph:
             raise
 
     def _judge(self, values: Sequence[Any], call: int) -> None:
-        case = from_captured(self.module, values)
+        case = updates_as_inputs(from_captured(self.module, values))
         if case.size:
             self.recorder.judge(case, self.backend, self.ordinal, call)
 

@@ -50,8 +50,8 @@ def lowerings(gate: Gate, log: EventLog) -> Iterator[None]:
             match subsystem:
                 case "lowerings":
                     node = V.current_node
-                    if CALLS_ATEN in node.meta:
-                        return True
+                    if CALLS_ATEN in node.meta or _updates_list(node):
+                        return CALLS_ATEN in node.meta
                     return _is_optional(node) and not gate.allows(f"lower.{node.target}", node.name)
                 case "cudagraphs":
                     return not gate.allows("cudagraphs", gate.scope)
@@ -72,7 +72,8 @@ def lowerings(gate: Gate, log: EventLog) -> Iterator[None]:
         @functools.wraps(original)
         def run_node(self: Any, n: torch.fx.Node) -> Any:
             with contextlib.ExitStack() as replaced:
-                if _has_own_lowering(n) and not gate.allows(f"lower.{n.target}", n.name):
+                by_name = _has_own_lowering(n) or _updates_list(n)
+                if by_name and not gate.allows(f"lower.{n.target}", n.name):
                     replaced.enter_context(_called_as_it_is(n.target))
                 elif _is_region(self, n) and not gate.allows(f"lower.{REGION}", n.name):
                     replaced.enter_context(_lowered_by(REGION, _inlined))
@@ -116,6 +117,16 @@ def _has_own_lowering(node: torch.fx.Node) -> bool:
     return is_foreign(lowering.lowerings.get(node.target)) and _is_optional(node)
 
 
+def _updates_list(node: torch.fx.Node) -> bool:
+    """Whether a node updates a list of tensors and its operator returns nothing.
+
+    The graph reads the updated tensors from the result of the lowering. A plain call has none.
+    """
+    called = node.target
+    returns = not isinstance(called, torch._ops.OpOverload) or bool(called._schema.returns)
+    return not returns and _is_optional(node)
+
+
 def _is_region(graph: Any, node: torch.fx.Node) -> bool:
     """Return whether a node calls a nested_compile_region that contains no other graph."""
     if node.target is not REGION:
@@ -140,9 +151,19 @@ def _inlined(region: ir.Subgraph, identifier: str, *operands: Any) -> list[Any]:
 
 
 def _called_as_it_is(operator: Any) -> contextlib.AbstractContextManager[None]:
-    """Let generated code call an operator in this block, as if it had no lowering."""
+    """Let generated code call an operator in this block, as if it had no lowering.
+
+    The result of an operator that only updates a list is that list, as with its lowering.
+    """
     fallback = lowering.fallback_handler(operator, False)  # type: ignore[no-untyped-call] # torch
-    return _lowered_by(operator, fallback)
+    if operator._schema.returns:
+        return _lowered_by(operator, fallback)
+
+    def updating(updated: Any, *args: Any, **kwargs: Any) -> Any:
+        fallback(updated, *args, **kwargs)
+        return updated
+
+    return _lowered_by(operator, updating)
 
 
 @contextlib.contextmanager

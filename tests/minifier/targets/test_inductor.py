@@ -202,6 +202,19 @@ def test_zeros_without_memory_have_memory_with_the_unit_off(off: list[str]) -> N
         assert torch.equal(compiled([torch.ones(4)])[0], torch.ones(4))
 
 
+def test_an_update_of_a_list_is_right_with_its_lowering_off_while_others_are_on() -> None:
+    def update(tensors: list[torch.Tensor]) -> None:
+        torch._foreach_add_(tensors, 1.0)
+
+    tensors = [torch.ones(2), torch.ones(3)]
+    torch._dynamo.reset()
+    off = "lower.aten._foreach_add_.Scalar"
+    with inductor.switched(Toggles.parse([off]), EventLog(None)) as gate:
+        torch.compile(update)(tensors)
+    assert [t.tolist() for t in tensors] == [[2.0, 2.0], [2.0, 2.0, 2.0]]
+    assert units_of(gate.decisions, allowed=False) == {off}
+
+
 def test_one_lowering_alone_writes_one_kernel() -> None:
     results, decisions = compiled_under("only:lower.aten.relu.default")
     assert_right(results)
