@@ -97,3 +97,7 @@ LAYERS = (
 def is_layer(name: str) -> bool:
     """Return whether a toggle names a layer rather than a unit of a backend."""
     return name.startswith("layer.")
+
+
+CAPTURE = "a capture of Dynamo"
+"""What a report and a mark call a capture that lasts."""

@@ -32,6 +32,8 @@ FORBIDDEN = re.compile(
     re.MULTILINE,
 )
 """The error of a stance or setting that forbids to compile a function again."""
+RESUMED = re.compile(r"^(?:torch_dynamo_resume_in_)+(\w+?)(?:_at_\d+)+$")
+"""The name of the rest of a function, which Dynamo captures after a graph break."""
 GENERATED = "<eval_with_key>"
 """How the file of the code of a graph module begins."""
 OF_THE_USER = "from user code:\n"
@@ -62,7 +64,8 @@ def frames(text: str) -> Iterator[TracebackFrame]:
     """Yield the frames that a text shows, the outermost first."""
     for match in FRAME.finditer(text):
         code = (match["code"] or "").strip()
-        yield TracebackFrame(match["file"], int(match["line"]), match["function"] or "", code)
+        function = RESUMED.sub(r"\1", match["function"] or "")
+        yield TracebackFrame(match["file"], int(match["line"]), function, code)
 
 
 def lines_of_error(text: str) -> list[str]:

@@ -16,6 +16,8 @@ from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.autograd_units import ALONE
 from tcdebug.minifier.bisection.layers import LayerFinding
 from tcdebug.minifier.cases.layer_names import (
+    AUTOGRAD,
+    CAPTURE,
     COMPILED_AUTOGRAD,
     DECOMPOSITIONS,
     DYNAMO,
@@ -50,6 +52,8 @@ FAILS_WITHOUT_TCDEBUG = (
 SCRIPT_SHOWS = (
     "the repro runs the whole script: the graph alone lacks something that the script sets up"
 )
+HUNG = Outcome(Kind.HANG, "script", "script | hang", "it did not end while it was recorded")
+"""How a script ended with the backend eager if a capture did not end while it was recorded."""
 PRINTED = "it prints {}, but ends alike. If it raises where these differ, the cause can be bisected"
 """A note on a healthy script that prints something else in eager."""
 
@@ -171,6 +175,8 @@ def judge_script(
         if endless.partition(".")[0] == PROGRAM_PASSES:
             known |= runs.limiting((PROGRAM_PASSES,))
         known |= runs.limiting((DYNAMO,))
+        if endless == CAPTURE:  # no backend compiled anything while the graphs were recorded
+            known[(AUTOGRAD,)] = HUNG
     else:
         say("running the script as it is")
     if sessions is not None:

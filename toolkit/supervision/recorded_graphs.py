@@ -85,14 +85,19 @@ def passes_called(folder: Path) -> tuple[str, ...]:
     return tuple(dict.fromkeys(unit for unit in units if unit.startswith(f"{PROGRAM_PASSES}.")))
 
 
+def unended(endless: str, place: str) -> str:
+    """Say that something did not end, and the line of the program where it was, if known."""
+    return f"{endless} did not end. It was at {place}" if place else f"{endless} did not end"
+
+
 def recording_notes(status: int, folder: Path, endless: str) -> list[str]:
     """Say how the session that recorded the graphs ended, given its exit status, unless it is 0.
 
-    If it was `STUCK`, `endless` did not end.
+    If it was `STUCK`, `endless` says what did not end.
     """
     if status == 0:
         return []
     if status == STUCK:
-        return [f"{endless} did not end, so no graph after it was judged alone"]
+        return [endless, "no graph after that was judged alone"]
     word = "raised" if status == SCRIPT_FAILED else f"ended with status {status}"
     return [f"the script {word} while its graphs were recorded: see {folder / 'search.log'}"]

@@ -53,6 +53,7 @@ from tcdebug.supervision.recorded_graphs import (
     passes_called,
     recording_notes,
     some_not_compared,
+    unended,
 )
 from tcdebug.supervision.supervisor import LATE, Supervisor
 
@@ -94,8 +95,7 @@ class ScriptSearch:
             if report := self.run.read_report(REPORT):
                 return self._by_cache(report, recorded) or self._by_script(report) or report
             if recorded == STUCK:
-                seconds = self.run.job.limits.seconds
-                self.run.progress.say(f"{self.run.endless} did not end within {seconds:.0f} s")
+                self.run.progress.say(unended(self.run.endless, self.run.stuck_at))
             if recorded == LATE:
                 return self._unfinished("budget", "its graphs were searched")
             if report := search_ranks(self.run):
@@ -183,7 +183,7 @@ class ScriptSearch:
         If forks of a warm process showed a layer that is `contradicted`, all processes are fresh.
         """
         slow: Report | None = None
-        known: list[str] = []
+        known = self._whole_notes(recorded) if recorded == STUCK else []
         sessions = self.run.sessions if contradicted is None else None
         try:
             failed = judge_script(
@@ -229,6 +229,10 @@ class ScriptSearch:
                 f"seen in fresh processes: {fault.fails} fails, {fault.passes} passes"
             )
         if self.run.job.bisect and failed.in_dynamo and report.status == "confirmed":
+            if recorded == STUCK and self.run.stays:
+                (fault,) = report.faults
+                fault = msgspec.structs.replace(fault, lines=[self.run.stuck_at])
+                return msgspec.structs.replace(report, faults=[fault])
             # where Dynamo raises, it names the line
             report = report if report.faults[0].lines else self._with_line(report, failed)
         return report
@@ -291,7 +295,8 @@ class ScriptSearch:
 
     def _whole_notes(self, recorded: int) -> list[str]:
         """Return notes for a report of the whole script on how its graphs were judged."""
-        recording = recording_notes(recorded, self.run.folder, self.run.endless)
+        endless = unended(self.run.endless, self.run.stuck_at)
+        recording = recording_notes(recorded, self.run.folder, endless)
         return [*recording, *self.run.unwatched()]
 
     def _whole_script(self, recorded: int, failed: ScriptFailure | None = None) -> Report:

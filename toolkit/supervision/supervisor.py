@@ -25,7 +25,7 @@ from tcdebug.compiler.events.run_events import (
 from tcdebug.compiler.events.schema import Fallback
 from tcdebug.display.progress import ProgressDisplay
 from tcdebug.display.removed import show_removed
-from tcdebug.minifier.capture.capture_marks import capturing_for, remove_marks
+from tcdebug.minifier.capture.capture_marks import Patience, remove_marks
 from tcdebug.minifier.investigation.report import STATUS_EXIT, Report
 from tcdebug.minifier.processes.job import REPORT, Job, check_session, start
 from tcdebug.minifier.processes.process import Child, Limits, wait
@@ -39,6 +39,9 @@ from tcdebug.supervision.resuming import interrupted, job_key
 POLL = 0.1
 GRACE = 5.0
 """Seconds that a session may take to end after its budget is used up."""
+SHARE_OF_STILLNESS, LEAST_STILLNESS = 0.25, 45.0
+"""The part of the budget, and the least seconds, after which a capture that stays at one line
+counts as endless. Without that, a small budget would leave no time to confirm this."""
 LATE = -9
 """The exit status of a session that had to be killed."""
 
@@ -70,6 +73,10 @@ class Supervisor:
     shell has replaced itself with this one."""
     endless: str = ""
     """What did not end when a session was `STUCK`: a capture, a function of torch, or a pass."""
+    stuck_at: str = ""
+    """The line of the program at which a capture that did not end was, if that is known."""
+    stays: bool = False
+    """Whether that capture stayed at that line, so that it need not be searched for."""
     meanwhile: Callable[[], None] = lambda: None
     """Called again and again while a session runs."""
 
@@ -136,15 +143,18 @@ class Supervisor:
         Return the status of the session if it has to be ended.
         """
         seen = Descendants(child.pid, self._descendants)
+        limit = self.job.limits.seconds
+        still = max(SHARE_OF_STILLNESS * self.job.seconds, LEAST_STILLNESS)
+        patience = Patience(self.folder, limit, min(limit, still))
         while not wait([child], POLL):
             self.progress.feed(self._tail.new())
             seen.look()
             self.meanwhile()
             if (self.folder / REPORT).exists():
                 break  # a child process of the script has found it: the others need not continue
-            seconds, what = capturing_for(self.folder)
-            if seconds > self.job.limits.seconds:
-                self.endless = what
+            if endless := patience.endless():
+                self.endless, self.stuck_at = endless, patience.place
+                self.stays = patience.stays
                 return STUCK
         return LATE
 

@@ -6,11 +6,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch._dynamo.comptime import comptime
 
+from tcdebug.minifier.capture import capture_marks
 from tcdebug.minifier.capture.capture_marks import (
     CaptureMarks,
+    Patience,
     capturing_for,
     no_other_capture,
     remove_marks,
@@ -50,6 +53,40 @@ def test_a_capture_is_marked_while_it_lasts(tmp_path: Path) -> None:
         assert seen.pop(0) == (False, 0.0, "")
     finally:
         torch._dynamo.reset()
+
+
+def test_a_capture_that_stays_at_a_line_is_endless_and_says_which_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, found = [100.0], []
+    patience = Patience(tmp_path, 1000.0, still=20.0)
+    monkeypatch.setattr(capture_marks.time, "monotonic", lambda: now[0])
+
+    def wait(seconds: float) -> None:
+        now[0] += seconds
+        os.utime(tmp_path / f"capturing-{os.getpid()}", (time.time() - now[0],) * 2)
+        found.append((patience.endless(), patience.place.rpartition("/")[2], patience.stays))
+
+    def look(context: object) -> None:
+        for seconds in (10, 10, 15, 10):
+            wait(seconds)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        x = x + 1
+        comptime(look)
+        return x + 1
+
+    torch._dynamo.reset()
+    CaptureMarks(tmp_path, lambda: True).watch()
+    try:
+        torch.compile(function, backend="eager")(torch.ones(2))
+    finally:
+        torch._dynamo.reset()
+    first = function.__code__.co_firstlineno
+    here = f"test_capture_marks.py:{first + 2} in function: comptime(look)"
+    assert found[:3] == [("", "", False), ("", here, False), ("", here, False)]
+    assert found[3:] == [("a capture of Dynamo", here, True)]
+    assert not list(tmp_path.iterdir())
 
 
 def test_marks_of_processes_that_were_ended_are_removed(tmp_path: Path) -> None:

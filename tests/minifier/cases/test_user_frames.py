@@ -45,6 +45,12 @@ def test_text_that_dynamo_did_not_write_has_no_lines() -> None:
     assert lines_of_error(trace) == []
 
 
+@pytest.mark.parametrize("name", ["train_step_at_7", "torch_dynamo_resume_in_train_step_at_7_at_9"])
+def test_the_rest_of_a_function_after_a_graph_break_has_its_name(name: str) -> None:
+    frame = f'   File "b.py", line 9, in torch_dynamo_resume_in_{name}\n    return x\n'
+    assert lines_of_error(f"from user code:\n{frame}") == ["b.py:9 in train_step: return x"]
+
+
 def test_an_error_of_the_installed_torch_names_the_line() -> None:
     def step(x: torch.Tensor) -> torch.Tensor:
         torch._dynamo.graph_break()
