@@ -30,7 +30,7 @@ from tcdebug.minifier.oracles.other_failures import OtherFailures
 from tcdebug.minifier.oracles.question import CandidateType, Question
 from tcdebug.minifier.oracles.runner import Runner
 from tcdebug.minifier.oracles.runs import CandidateRun, Runs
-from tcdebug.minifier.processes.process import Child, Limits
+from tcdebug.minifier.processes.process import OVERRUN, Child, Limits
 from tcdebug.minifier.search.repeats import Rate, Tally
 
 QUESTIONS_AHEAD = 8
@@ -297,8 +297,10 @@ class Oracle(Generic[CandidateType]):
         """Start a run. It is ended when the budget is used up."""
         self.reruns += 1
         self.spending.reruns += 1
-        seconds = min(self.limits.seconds, max(self.spending.seconds_left, 0.0))
-        return self.runner.start(question, msgspec.structs.replace(self.limits, seconds=seconds))
+        left, limits = max(self.spending.seconds_left, 0.0), self.limits
+        if left < limits.seconds:
+            limits = msgspec.structs.replace(limits, seconds=left, excuse=OVERRUN)
+        return self.runner.start(question, limits)
 
     def _collect(self, seconds: float = float("inf")) -> None:
         """Wait until at least one run has ended, at most `seconds`, and record the results.

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tcdebug.minifier.processes.process import Child, Ended, Limits, has_exited, wait
+from tcdebug.minifier.processes.process import OVERRUN, Child, Ended, Limits, has_exited, wait
 from tcdebug.minifier.processes.spawn import spawn
 
 POLL = 0.02
@@ -99,7 +99,7 @@ class Interpreter:
         orders, status = folder.with_suffix(".orders"), folder.with_suffix(".ended")
         fresh = folder.with_suffix(".fresh")
         fresh.write_text(json.dumps(list(arguments)))
-        self.child.restart_time(Limits(seconds, None))
+        self.child.restart_time(Limits(seconds, None, excuse=OVERRUN))
         fresh.replace(orders)
         over: list[tuple[Child, Ended]] = []
         while not over and not status.exists():

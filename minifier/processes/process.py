@@ -35,19 +35,25 @@ SELDOM = 0.5
 """Seconds between checks of the descendants of a child whose memory is not limited."""
 
 
+OVERRUN = 10.0
+"""The seconds by which a run whose limit is what is left of a budget may exceed it, if it waits for
+a CPU meanwhile."""
+
+
 class Limits(msgspec.Struct, frozen=True):
     """The limits of a child: wall seconds, and bytes of memory beyond what its parent has.
 
     The defaults are those of the first run of a graph, in the commands and in `tcdebug.bisect`.
     Only seconds count during which the parent watches the child. On a busy machine, seconds in
-    which it waits for a CPU do not count, up to as many again. Memory is that of the child and
-    all its descendants, without file-backed pages. `silence` is how long the child may show no sign
-    of progress, in wall seconds; see `Child.signs`. None means no limit.
+    which it waits for a CPU do not count, up to `excuse`, or else up to as many again. Memory is
+    that of the child and all its descendants, without file-backed pages. `silence` is how long the
+    child may show no sign of progress, in wall seconds; see `Child.signs`. None means no limit.
     """
 
     seconds: float = 120.0
     memory: int | None = 8 << 30
     silence: float | None = None
+    excuse: float | None = None
 
 
 @dataclass(frozen=True)
@@ -239,7 +245,8 @@ class Child:
         if self.limits is None:
             return 0.0
         waited = self._queue.waited([self.pid, *(one.pid for one in self._known)])
-        excused = min(waited, spent, self.limits.seconds - self._excused)
+        most = self.limits.seconds if self.limits.excuse is None else self.limits.excuse
+        excused = min(waited, spent, most - self._excused)
         self._excused += excused
         return excused
 

@@ -24,7 +24,7 @@ from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.processes.cache_folders import kernel_cache
 from tcdebug.minifier.processes.interpreters import Interpreter, Interpreters
 from tcdebug.minifier.processes.job import own_caches
-from tcdebug.minifier.processes.process import Ended, Limits, finished
+from tcdebug.minifier.processes.process import OVERRUN, Ended, Limits, finished
 from tcdebug.minifier.processes.spawn import spawn
 from tcdebug.minifier.processes.subprocess_hook import environment_without_hook
 from tcdebug.minifier.repros.standalone import judges_graph
@@ -311,7 +311,8 @@ def _run(
         child = spawn(
             [*under, sys.executable, path.name, *arguments],
             {**repro_environment(), **variables},
-            folder=folder, output=printed, errors=errors, limits=Limits(seconds, None),
+            folder=folder, output=printed, errors=errors,
+            limits=Limits(seconds, None, excuse=OVERRUN),
         )  # fmt: skip
         ended = finished(child)
         output = "".join(file.read_text(errors="replace") for file in (printed, errors))

@@ -122,7 +122,7 @@ class Supervisor:
         seconds = max(self.seconds_left, 0.0)
         remove_marks(self.folder)
         job = msgspec.structs.replace(self.job, mode=mode, seconds=seconds, **changes)
-        limits = Limits(seconds + GRACE, None)
+        limits = Limits(seconds + GRACE, None, excuse=GRACE)
         output = self.folder / f"{mode}.log"
         child = start(job, output, ENVIRONMENT[mode], limits, self.sessions)
         self.log.emit(WorkerStart(mode, child.pid))

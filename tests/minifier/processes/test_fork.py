@@ -19,6 +19,7 @@ import torch
 from tcdebug.minifier.processes.fork import Fork, Notify, Work, fork, fork_past_handlers
 from tcdebug.minifier.processes.process import Ended, Limits, finished, wait
 from tcdebug.minifier.processes.threads import Threads
+from tcdebug.minifier.processes.tree import CpuQueue
 
 SOON = Limits(seconds=1.0)
 BRIEF = Limits(seconds=0.5)
@@ -489,3 +490,17 @@ def test_files_that_a_killed_compiler_was_writing_are_removed(tmp_path: Path) ->
         time.sleep(0.02)
     child.end()
     assert [path.exists() for path in (whole, part, own)] == [True, False, True]
+
+
+@pytest.mark.parametrize(("excuse", "lasts"), [(None, 0.8), (0.1, 0.5)])
+def test_waiting_for_a_cpu_is_excused_up_to_a_limit(
+    excuse: float | None, lasts: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sleep(notify: Notify) -> bytes:
+        time.sleep(60)
+        return b""
+
+    monkeypatch.setattr(CpuQueue, "waited", lambda self, pids: 60.0)  # as if it never ran
+    found = ended(sleep, Limits(0.4, None, excuse=excuse))
+    assert found.timed_out
+    assert lasts <= found.seconds < lasts + 0.25
