@@ -99,5 +99,5 @@ def is_layer(name: str) -> bool:
     return name.startswith("layer.")
 
 
-CAPTURE = "a capture of Dynamo"
+CAPTURE = "a capture by Dynamo"
 """What a report and a mark call a capture that lasts."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tcdebug.compiler.events.log import EventLog
@@ -31,6 +33,14 @@ DEEPEST = 3
 """The limit on functions of torch between torch.compile and the user's function."""
 INNERMOST = 4
 """The limit on functions between the one that torch.compile was given and the one at fault."""
+
+
+ASKS = re.compile(r"\bis(?:_dynamo)?_(?:compiling|exporting)\(")
+"""The call with which a program asks whether it is being compiled."""
+OWN_PATH = (
+    "the program asks there whether it is being compiled. What it does in that case may be at "
+    "fault, rather than Dynamo"
+)
 
 
 @dataclass(frozen=True)
@@ -215,6 +225,12 @@ def _inside_torch(
 def _is_of_torch(place: str) -> bool:
     """Return whether a place, which begins with FILE:N, is in a file of torch."""
     return os.path.abspath(place).startswith(folders_of_torch())
+
+
+def notes_on(places: Sequence[SuspectPlace]) -> list[str]:
+    """Return the notes of a report on what `find_line` found."""
+    asks = any(ASKS.search(place.subject) for place in places)
+    return [*map(described, places), *[OWN_PATH] * asks]
 
 
 def described(place: SuspectPlace) -> str:

@@ -13,6 +13,7 @@ import msgspec
 from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.runtime.toolchain import find
 from tcdebug.minifier.cases.criteria import Criteria
+from tcdebug.minifier.cases.script_text import variables_set_first
 from tcdebug.minifier.processes.process import Child, Ended, Limits
 from tcdebug.minifier.processes.spawn import spawn
 from tcdebug.minifier.processes.warm.sessions import WarmSessions
@@ -140,7 +141,7 @@ class Job(msgspec.Struct, frozen=True):
     compare: bool = False
     """watch: compare compiled results with those of eager."""
     guards: bool = False
-    """watch: compare calls that reuse a capture of Dynamo with a fresh capture."""
+    """watch: compare calls that reuse a capture by Dynamo with a fresh capture."""
     replays: bool = False
     """search: each candidate on a GPU runs the script up to its graph."""
     every_call: bool = False
@@ -250,7 +251,9 @@ def start_in_foreground(
 
     It has our terminal, so that Ctrl-C reaches it, and uses the user's caches.
     """
-    variables = {**os.environ, **environment}
+    text = Path(job.script).read_text(errors="replace")
+    first = variables_set_first(text, os.environ)  # the session imports torch before the script
+    variables = {**os.environ, **first, **environment}
     return spawn(_command(job), variables, output=output, foreground=True)
 
 

@@ -162,7 +162,7 @@ def test_a_capture_that_does_not_end_is_a_fault_of_dynamo(tcdebug: Command, scri
     assert report["failure"]["kind"] == "hang"
     assert report["faults"][0]["fails"] and report["faults"][0]["passes"]
     assert [rung["off"] for rung in report["ladder"]] == [["layer.dynamo"], ["layer.autograd"]]
-    (note,) = (n for n in report["notes"] if n.startswith("a capture of Dynamo did not end. "))
+    (note,) = (n for n in report["notes"] if n.startswith("a capture by Dynamo did not end. "))
     assert "It was at script.py:" in note
 
 

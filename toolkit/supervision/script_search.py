@@ -18,7 +18,7 @@ from tcdebug.minifier.investigation.script_failure import (
     NONE_ALONE,
     ScriptFailure,
 )
-from tcdebug.minifier.investigation.script_line import described, find_line
+from tcdebug.minifier.investigation.script_line import find_line, notes_on
 from tcdebug.minifier.investigation.script_runs import outcome_without
 from tcdebug.minifier.investigation.whole_script import (
     Passed,
@@ -290,7 +290,7 @@ class ScriptSearch:
         self.run.progress.say("looking for the statement that Dynamo captures wrongly")
         job, log, left = self.run.job, self.run.log, TO_FIND_LINE * self.run.seconds_left
         found = find_line(job, log, left, self.run.sessions, failed.runs.seconds)
-        notes = [*map(described, found), *report.notes]
+        notes = [*notes_on(found), *report.notes]
         return msgspec.structs.replace(report, notes=notes)
 
     def _whole_notes(self, recorded: int) -> list[str]:

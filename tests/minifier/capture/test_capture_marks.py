@@ -44,7 +44,7 @@ def test_a_capture_is_marked_while_it_lasts(tmp_path: Path) -> None:
         torch.compile(function, backend="eager")(torch.ones(2))
         there, age, what = seen.pop(0)
         assert there and age > 1e9, "the mark has the age of the capture"
-        assert what == "a capture of Dynamo"
+        assert what == "a capture by Dynamo"
         assert capturing_for(tmp_path) == (0.0, "")
         assert not list(tmp_path.iterdir())
 
@@ -85,7 +85,7 @@ def test_a_capture_that_stays_at_a_line_is_endless_and_says_which_line(
     first = function.__code__.co_firstlineno
     here = f"test_capture_marks.py:{first + 2} in function: comptime(look)"
     assert found[:3] == [("", "", False), ("", here, False), ("", here, False)]
-    assert found[3:] == [("a capture of Dynamo", here, True)]
+    assert found[3:] == [("a capture by Dynamo", here, True)]
     assert not list(tmp_path.iterdir())
 
 

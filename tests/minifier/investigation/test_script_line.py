@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.minifier.investigation.script_line import SuspectPlace, described, find_line
+from tcdebug.compiler.gate.gate import Decision
+from tcdebug.minifier.investigation.script_line import (
+    OWN_PATH,
+    SuspectPlace,
+    described,
+    find_line,
+    notes_on,
+)
 from tcdebug.minifier.processes.job import Job
 
 
@@ -50,6 +57,23 @@ def test_a_script_that_dynamo_makes_fail_leads_to_the_statement(tmp_path: Path) 
         "it fails if Dynamo captures this statement, and passes if the capture ends before it "
         f"(dynamo.line): {found.subject}"
     )
+
+
+@pytest.mark.parametrize(
+    ("code", "asks"),
+    [
+        ("if torch.compiler.is_compiling():", True),
+        ("y = x if not is_dynamo_compiling() else -x", True),
+        ("if torch.compiler.is_exporting() and deep:", True),
+        ("y = self.is_compiling * 2", False),
+        ("if torch.jit.is_scripting():", False),
+    ],
+)
+def test_a_statement_that_asks_whether_it_is_compiled_may_be_to_blame_itself(
+    code: str, asks: bool
+) -> None:
+    place = SuspectPlace(Decision("dynamo.line", f"train.py:7: {code}", "0123456789", 3, True))
+    assert [note for note in notes_on([place]) if "rather than Dynamo" in note] == [OWN_PATH] * asks
 
 
 @pytest.mark.usefixtures("warm")
