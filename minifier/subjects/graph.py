@@ -262,10 +262,12 @@ class GraphSubject:
     def returned_values(self, candidate: Case, failure: Outcome) -> ReturnedValues | None:
         """Return the graph that returns all its values, if a wrong value of forward was compared.
 
+        That is a result, or an argument that the graph updates.
         Gradients of values that are not results do not leave a compiled graph.
         """
         own_draws = failure.drew and not self.target.draws_as_eager
-        compared = failure.output is not None and self.criteria.oracle in VALUES
+        of_forward = failure.output is not None or failure.message.startswith("input ")
+        compared = of_forward and self.criteria.oracle in VALUES
         return returned_values(candidate) if compared and not own_draws else None
 
     def named_call(self, candidate: Case, failure: Outcome) -> Case | None:

@@ -142,6 +142,10 @@ def trained(x: Tensor) -> Tensor:
     return torch.tanh(x.cos() * 2).exp().sum()
 
 
+def updated(x: Tensor) -> None:
+    x.mul_(torch.tanh((x + 1).cos() * 2).exp())
+
+
 def indices(x: Tensor) -> Tensor:
     return torch.argmax((x * 2).cos(), -1) + 1
 
@@ -157,6 +161,7 @@ X = torch.randn(8, 8, generator=torch.Generator().manual_seed(0))
         (drawn, X),
         (halves, X),
         (trained, X.clone().requires_grad_()),
+        (updated, X.clone()),
     ],
 )
 def test_the_operator_with_the_first_wrong_value_is_found_in_two_runs(
