@@ -22,10 +22,10 @@ ASSIGNING = (operator.setitem, setattr)
 def updates_as_inputs(case: Case) -> Case:
     """Return a case whose graph takes what it updates as arguments instead of as attributes."""
     tensors = {n: v for n, v in case.attributes().items() if isinstance(v, torch.Tensor)}
-    graph, _ = copy_graph(case.graph)
-    updated = {str(node.target) for node in _updated(graph)} & tensors.keys()
+    updated = {str(node.target) for node in _updated(case.graph)} & tensors.keys()
     if not updated:
         return case
+    graph, _ = copy_graph(case.graph)
     first = next(node for node in graph.nodes if node.op != "placeholder")
     taken = {node.name for node in graph.nodes if str(node.target) not in updated}
     arguments: dict[str, fx.Node] = {}
