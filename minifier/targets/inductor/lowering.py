@@ -118,13 +118,14 @@ def _has_own_lowering(node: torch.fx.Node) -> bool:
 
 
 def _updates_list(node: torch.fx.Node) -> bool:
-    """Whether a node updates a list of tensors and its operator returns nothing.
+    """Return whether a lowering updates a list of tensors, and its operator returns nothing.
 
     The graph reads the updated tensors from the result of the lowering. A plain call has none.
     """
     called = node.target
-    returns = not isinstance(called, torch._ops.OpOverload) or bool(called._schema.returns)
-    return not returns and _is_optional(node)
+    if not isinstance(called, torch._ops.OpOverload) or called not in lowering.lowerings:
+        return False
+    return not called._schema.returns and _is_optional(node)
 
 
 def _is_region(graph: Any, node: torch.fx.Node) -> bool:
