@@ -37,9 +37,9 @@ NOT_MINIMISED = "the script was not minimised"
 OFF, IN_EAGER, ALONE = "with the culprit off", "in eager", "alone"
 """How the last checks run a version, apart from its failing run."""
 UNTRIED = {
-    OFF: "no time was left to run the small script with the culprit off in a fresh process",
-    IN_EAGER: "no time was left to run the small script in eager in a fresh process",
-    ALONE: "no time was left to run the small script without its repro",
+    OFF: "no time was left to run the minimised script with the culprit off in a fresh process",
+    IN_EAGER: "no time was left to run the minimised script in eager in a fresh process",
+    ALONE: "no time was left to run the minimised script without its repro",
 }
 """Notes on checks that did not end in time."""
 LAST_RUNS = 1.0
@@ -341,11 +341,13 @@ def needs(result: MinimisedScript) -> list[str]:
     notes = [] if result.ended else ["the time ran out before the script was fully minimised"]
     need = "needs" if result.ended else "may need"
     if result.processes > 1:
-        notes.append("the small script fails in the second of two processes with the same caches")
+        notes.append(
+            "the minimised script fails in the second of two processes that share their caches"
+        )
     if not result.alone:
         notes.append(
-            f"the small script {need} the folder of the script; only this file was changed"
+            f"the minimised script {need} other files of the script's folder, which are unchanged"
         )
     if result.args:
-        notes.append(f"the small script {need} the arguments {' '.join(result.args)}")
+        notes.append(f"the minimised script {need} the arguments {' '.join(result.args)}")
     return notes

@@ -406,13 +406,13 @@ def test_the_report_says_why_a_program_or_a_search_without_time_is_not_minimised
 def test_what_a_script_needs_is_stated_only_if_the_search_for_less_has_ended() -> None:
     small = MinimisedScript("import torch\n", ("3",))
     assert needs(small) == [
-        "the small script needs the folder of the script; only this file was changed",
-        "the small script needs the arguments 3",
+        "the minimised script needs other files of the script's folder, which are unchanged",
+        "the minimised script needs the arguments 3",
     ]
     assert needs(msgspec.structs.replace(small, ended=False)) == [
         "the time ran out before the script was fully minimised",
-        "the small script may need the folder of the script; only this file was changed",
-        "the small script may need the arguments 3",
+        "the minimised script may need other files of the script's folder, which are unchanged",
+        "the minimised script may need the arguments 3",
     ]
 
 
