@@ -63,6 +63,8 @@ def test_an_exception_in_a_compile_leaves_a_repro_that_calls_the_same_function(
         raise ValueError("planted")
 
     monkeypatch.setitem(lowering.lowerings, aten.tanh.default, broken)
+    # an artifact may come from the cache of an earlier run, even with caches off
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "caches"))
     watcher = Watcher(tmp_path, EventLog(None))
     with entries_watched(watcher, watcher.log), pytest.raises(Exception, match="planted") as info:
         ENTRIES[entry]()
