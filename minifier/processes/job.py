@@ -244,6 +244,11 @@ def warm_sessions() -> Iterator[WarmSessions]:
         sessions.end()
 
 
+def early_variables(script: str) -> dict[str, str]:
+    """Return the settings of torch that a script makes first: sessions import torch before it."""
+    return variables_set_first(Path(script).read_text(errors="replace"), os.environ)
+
+
 def start_in_foreground(
     job: Job, environment: Mapping[str, str], output: Path | None = None
 ) -> Child:
@@ -251,9 +256,7 @@ def start_in_foreground(
 
     It has our terminal, so that Ctrl-C reaches it, and uses the user's caches.
     """
-    text = Path(job.script).read_text(errors="replace")
-    first = variables_set_first(text, os.environ)  # the session imports torch before the script
-    variables = {**os.environ, **first, **environment}
+    variables = {**os.environ, **early_variables(job.script), **environment}
     return spawn(_command(job), variables, output=output, foreground=True)
 
 

@@ -310,20 +310,16 @@ def main() -> None:
         error(problem.code, str(problem))
         sys.exit(USAGE)
     except Exception as problem:
-        if full := disk_problem(problem):
-            from tcdebug.display.console import error  # noqa: PLC0415 - start-up time
+        from tcdebug.display.console import error, messages  # noqa: PLC0415 - start-up time
 
+        if full := disk_problem(problem):
             error("TCD004", full, "free some space, or run tcdebug in another folder")
             sys.exit(USAGE)
         if unimportable := problem_of_importing_torch():
-            from tcdebug.display.console import error  # noqa: PLC0415 - start-up time
-
             shown = f"{shlex.quote(sys.executable)} -c 'import torch'"
             error("TCD022", f"import torch: {unimportable}", f"`{shown}` shows the traceback")
             sys.exit(USAGE)
         from rich.traceback import Traceback  # noqa: PLC0415 - start-up time
-
-        from tcdebug.display.console import error, messages  # noqa: PLC0415 - start-up time
 
         messages().print(Traceback())
         error(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
@@ -14,12 +13,12 @@ from tcdebug.compiler.runtime.toolchain import NoCompiler
 from tcdebug.display.console import error, write
 from tcdebug.display.report import show_report
 from tcdebug.minifier.cases.criteria import Criteria
-from tcdebug.minifier.cases.script_text import variables_set_first
 from tcdebug.minifier.investigation.report import Report
 from tcdebug.minifier.processes.job import (
     Job,
     UnknownBackend,
     check_compiler,
+    early_variables,
     warm_sessions,
 )
 from tcdebug.minifier.processes.process import Limits
@@ -92,8 +91,7 @@ def search(command: str, options: SearchOptions, *, bisect: bool, minimise: bool
         error(problem.code, str(problem), "tcdebug doctor checks the requirements")
         return USAGE
     job = options.job(bisect=bisect, minimise=minimise)
-    text = Path(job.script).read_text(errors="replace")
-    os.environ.update(variables_set_first(text, os.environ))  # sessions import torch before it runs
+    os.environ.update(early_variables(job.script))
     return _searched(command, job, options)
 
 
