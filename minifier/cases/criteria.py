@@ -33,6 +33,13 @@ COUNTED = {
 """The kinds of failure that an oracle looks for. An oracle that is not listed looks for all."""
 
 
+class PrintedLine(msgspec.Struct, frozen=True):
+    """A line that a script prints in eager. A run that prints it less often is wrong."""
+
+    text: str
+    times: int = 1
+
+
 class Criteria(msgspec.Struct, frozen=True):
     """How a candidate is judged, and which failures count."""
 
@@ -44,6 +51,8 @@ class Criteria(msgspec.Struct, frozen=True):
     longer_than: float = LONGER_THAN
     one_thread: bool = False
     """perf: whether both programs run in one thread, whose time other processes do not change."""
+    prints: PrintedLine | None = None
+    """What a script must print, besides ending well."""
 
     @property
     def graphs_only(self) -> bool:

@@ -47,7 +47,7 @@ class Kind(StrEnum):
     """Not a valid case: eager fails on it, or Dynamo does not capture it."""
 
 
-INTERRUPTED_AFTER = 3.0
+INTERRUPTED_AFTER = 2.0
 """A compile is interrupted at this multiple of its limit."""
 PHASES = ("eager", "capture", "compile", "forward", "backward")
 """The phases of a run, in order."""

@@ -12,6 +12,7 @@ import msgspec
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.search_events import ReproWrite
+from tcdebug.minifier.cases.criteria import PrintedLine
 from tcdebug.minifier.cases.layer_names import (
     DYNAMO,
     DYNAMO_CODE,
@@ -26,12 +27,13 @@ from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.repros.script_repro import write_repro
 from tcdebug.minifier.repros.verify import PASSES, UNRESOLVED, Verified, verify
 from tcdebug.minifier.search.algorithms import first_bad
+from tcdebug.minifier.subjects.printed import is_printed
 
 MINIMISE = "minimise"
 """The mode of the session that minimises a script."""
 TASK, RESULT = "minimising.json", "minimised.json"
 """The files with the task and the result of that session, in the run folder."""
-KINDS = (Kind.EXCEPTION, Kind.CRASH, Kind.HANG)
+KINDS = (Kind.EXCEPTION, Kind.WRONG, Kind.CRASH, Kind.HANG)
 """The kinds of failures whose scripts are minimised."""
 NOT_MINIMISED = "the script was not minimised"
 OFF, IN_EAGER, ALONE = "with the culprit off", "in eager", "alone"
@@ -259,7 +261,7 @@ class _Checking:
         self.log.emit(ReproWrite(str(self.path), ScriptText(version.text).size, "script"))
         direct = version.alone and not version.args and self.result.processes == 1
         short = self.short if direct else None
-        checked = _checked(self.path, self.task, short, self.seconds_left)
+        checked = _checked(self.path, self.task, short, self.job.wanted.prints, self.seconds_left)
         self.log.emit(checked.failing.event(self.path))
         self.ran[version] = checked
         self.problems += [checked.problem] if checked.problem else []
@@ -277,11 +279,16 @@ class _Checked:
 
 
 def _checked(
-    path: Path, task: MinimisingTask, short: Path | None, seconds_left: Callable[[], float]
+    path: Path,
+    task: MinimisingTask,
+    short: Path | None,
+    prints: PrintedLine | None,
+    seconds_left: Callable[[], float],
 ) -> _Checked:
     """Run a repro as it is, with the culprit off, and in eager.
 
-    `short` is the minimised script if it must also fail without the repro.
+    `short` is the minimised script if it must also fail without the repro. It also fails if it does
+    not print the line that it must print.
     """
     passing = {OFF: task.off} if task.off and task.off != task.eager else {}
     passing[IN_EAGER] = task.eager
@@ -292,7 +299,9 @@ def _checked(
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(run, ())
         others = {how: pool.submit(run, toggles) for how, toggles in passing.items()}
-        fails_alone = pool.submit(_fails_alone, short, task, seconds_left) if short else None
+        fails_alone = (
+            pool.submit(_fails_alone, short, task, prints, seconds_left) if short else None
+        )
         failing, alone = first.result(), fails_alone.result() if fails_alone else True
         ran = {how: other.result() for how, other in others.items()}
     shown = OFF if OFF in ran else IN_EAGER
@@ -309,7 +318,10 @@ def _checked(
 
 
 def _fails_alone(
-    short: Path, task: MinimisingTask, seconds_left: Callable[[], float]
+    short: Path,
+    task: MinimisingTask,
+    prints: PrintedLine | None,
+    seconds_left: Callable[[], float],
 ) -> bool | None:
     """Return whether a script fails without a repro around it; None if it did not end in time.
 
@@ -318,7 +330,11 @@ def _fails_alone(
     if task.kind == Kind.HANG and 0.0 < task.run_seconds < seconds_left():
         return verify(short, (), task.run_seconds).late
     ran = verify(short, (), seconds_left())
-    return None if ran.late else ran.status not in (PASSES, UNRESOLVED)
+    if ran.late:
+        return None
+    if prints is not None and ran.status == PASSES:
+        return not is_printed(prints, ran.output)
+    return ran.status not in (PASSES, UNRESOLVED)
 
 
 def _documented(

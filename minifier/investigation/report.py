@@ -87,8 +87,8 @@ class ReportedFault(msgspec.Struct, frozen=True):
     `short` is the repro in plain torch without a judge, if that was seen to fail in the same way.
     `fails` and `passes` are command lines that show both, to be run in the folder of the repro.
     `only_fails` shows the failure with only the units on that it needs. `lines` are the user's
-    source lines that remain in the repro. `stages` says where in the pipeline the fault appears;
-    None if a whole layer is at fault.
+    source lines that remain in the repro, or the one that Dynamo captures wrongly. `stages` says
+    where in the pipeline the fault appears; None if a whole layer is at fault.
     """
 
     failure: ReportedFailure

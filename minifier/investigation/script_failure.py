@@ -143,12 +143,12 @@ class ScriptFailure:
     def checked_for_rounding(self) -> ScriptFailure:
         """Return this failure, and whether the script rejects correctly rounded results.
 
-        The script runs for this only if it raises, and if a graph differs from eager in its
-        rounding or was not judged alone.
+        The script runs for this only if it raises or prints something else, and if a graph differs
+        from eager in its rounding or was not judged alone.
         """
         possible = not self.finding.settled or self.finding.layer in ROUNDS
-        raised = self.failure.kind is Kind.EXCEPTION
-        if not (possible and raised and self.runs.may_round()):
+        judged = self.failure.kind in (Kind.EXCEPTION, Kind.WRONG)
+        if not (possible and judged and self.runs.may_round()):
             return self
         try:
             shown = self.search.rejects_rounding()

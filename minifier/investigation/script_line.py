@@ -227,6 +227,13 @@ def _is_of_torch(place: str) -> bool:
     return os.path.abspath(place).startswith(folders_of_torch())
 
 
+def lines_at_fault(places: Sequence[SuspectPlace]) -> list[str]:
+    """Return the line of the innermost place that alone is at fault, as `FILE:N: source`."""
+    if not places or places[-1].others:
+        return []
+    return [places[-1].subject.partition("  (")[0]]
+
+
 def notes_on(places: Sequence[SuspectPlace]) -> list[str]:
     """Return the notes of a report on what `find_line` found."""
     asks = any(ASKS.search(place.subject) for place in places)

@@ -261,9 +261,8 @@ class ScriptRuns:
             raise BudgetUsed
 
     def _record(self, run: _ActiveRun) -> None:
-        outcome = run.outcome
         self.logs[run.off] = run.output
-        self.log.emit(ran(run.number, run.off, outcome))
+        self.log.emit(ran(run.number, run.off, run.outcome))
 
 
 def ran(number: int, off: Off, outcome: Outcome) -> CandidateRan:
@@ -369,7 +368,8 @@ class _ActiveRun:
         else:
             text, status = self.output.read_text(errors="replace"), ended.returncode
             raised = self.is_plain and status == 1 and TRACEBACK in text
-            outcome = outcome_of(SCRIPT_FAILED if raised else status, text)
+            prints = self.runs.job.wanted.prints
+            outcome = outcome_of(SCRIPT_FAILED if raised else status, text, prints)
         outcome = replace(outcome, seconds=ended.seconds)
         if outcome.failed and not self.runs.job.wanted.counts(outcome):
             outcome = replace(outcome, kind=Kind.INVALID)

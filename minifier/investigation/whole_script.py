@@ -15,12 +15,14 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.autograd_units import ALONE
 from tcdebug.minifier.bisection.layers import LayerFinding
+from tcdebug.minifier.cases.criteria import PrintedLine
 from tcdebug.minifier.cases.layer_names import (
     AUTOGRAD,
     CAPTURE,
     COMPILED_AUTOGRAD,
     DECOMPOSITIONS,
     DYNAMO,
+    DYNAMO_CODE,
     PROGRAM_PASSES,
 )
 from tcdebug.minifier.cases.outcome import Kind, Outcome
@@ -40,7 +42,12 @@ from tcdebug.minifier.processes.job import INDUCTOR_SETUP, Job
 from tcdebug.minifier.processes.warm.sessions import WarmSessions
 from tcdebug.minifier.repros.script_repro import write_repro
 from tcdebug.minifier.repros.verify import run_both_ways
-from tcdebug.minifier.subjects.printed import printed_otherwise
+from tcdebug.minifier.subjects.printed import (
+    PrintedDifference,
+    is_printed,
+    line_to_print,
+    printed_differences,
+)
 from tcdebug.minifier.subjects.script import LONGER, ScriptSubject, WholeScript, script_oracle
 
 FAILS_WITHOUT_TCDEBUG = (
@@ -54,8 +61,9 @@ SCRIPT_SHOWS = (
 )
 HUNG = Outcome(Kind.HANG, "script", "script | hang", "it did not end while it was recorded")
 """How a script ended with the backend eager if a capture did not end while it was recorded."""
-PRINTED = "it prints {}, but ends alike. If it raises where these differ, the cause can be bisected"
+PRINTED = "it prints {}, but ends alike"
 """A note on a healthy script that prints something else in eager."""
+IF_IT_RAISED = "if it raises where these differ, the cause can be bisected"
 
 
 @dataclass(frozen=True)
@@ -63,6 +71,19 @@ class Passed:
     """A script that passes as it is, with the file of what it printed."""
 
     output: Path
+
+
+@dataclass(frozen=True)
+class PrintedInEager:
+    """What a script that passes prints in eager only.
+
+    `line` is None if Dynamo need not be at fault, nor what follows it: the script prints a
+    measurement, or prints the same when Dynamo captures its functions and eager runs them. It then
+    prints what only a compiled program has, such as a count of graphs or the class of a module.
+    """
+
+    difference: PrintedDifference
+    line: PrintedLine | None
 
 
 def passes_without(
@@ -250,21 +271,33 @@ def _mentioned(job: Job) -> frozenset[str]:
 
 def printed_in_eager(
     job: Job, log: EventLog, seconds: float, passed: Passed, sessions: WarmSessions | None
-) -> list[str]:
-    """Return a note if a script that passes prints something else in eager, and not at random."""
+) -> PrintedInEager | None:
+    """Return what a script that passes prints in eager only, unless that changes at random."""
     compiled = passed.output.read_text(errors="replace")
     if not compiled.strip():
-        return []
+        return None
     runs = ScriptRuns(job, log, LEAST, time.monotonic() + seconds, sessions)
     try:
         eager = _output(runs, (DYNAMO,))
-        if eager is None or not printed_otherwise(eager, compiled, compiled):
-            return []
+        if eager is None or not printed_differences(eager, compiled, compiled):
+            return None
         again = _output(runs, ())
+        found = () if again is None else printed_differences(eager, compiled, again)
+        if again is None or not found:
+            return None
+        captured = _output(runs, (DYNAMO_CODE,))
     except BudgetUsed:
-        return []
-    found = printed_otherwise(eager, compiled, again) if again is not None else ""
-    return [PRINTED.format(found)] if found else []
+        return None
+    for difference in found if captured is not None else ():
+        line = line_to_print(difference.wanted, eager)
+        if line is not None and _tells(line, captured or "", (compiled, again)):
+            return PrintedInEager(difference, line)
+    return PrintedInEager(found[0], None)
+
+
+def _tells(line: PrintedLine, captured: str, compiled: Sequence[str]) -> bool:
+    """Return whether a line is printed where eager runs what Dynamo captures, and not compiled."""
+    return is_printed(line, captured) and not any(is_printed(line, text) for text in compiled)
 
 
 def _output(runs: ScriptRuns, off: Off) -> str | None:

@@ -23,6 +23,10 @@ NUMBERS = (
     (re.compile(r"#(?:[\s,]+#)+"), "#"),
 )
 """Numbers, and several numbers in a row, which count as one."""
+NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|\.\d+(?:e[-+]?\d+)?|\b(?:nan|inf)\b)")
+"""A number by itself."""
+CLOSE, SMALL = 1e-3, 1e-4
+"""The relative and absolute difference between printed numbers that rounding may explain."""
 WORDS = "; "
 """What separates the lines that count."""
 LONGEST = 160

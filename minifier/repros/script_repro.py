@@ -19,7 +19,7 @@ from tcdebug.minifier.cases.exception_identity import (
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job
 from tcdebug.minifier.repros.claims import passes_without
-from tcdebug.minifier.repros.last_words import NUMBERS, WORDS
+from tcdebug.minifier.repros.last_words import CLOSE, NUMBER, NUMBERS, SMALL, WORDS
 from tcdebug.minifier.repros.script_setup import INPUT, found_text, keeps_input
 
 SECONDS = 600.0
@@ -58,7 +58,7 @@ def write_repro(
     that is a file. If the outcome is a hang, a process that takes
     longer than the outcome's seconds counts as a hang.
     """
-    script = Path(job.script).resolve()
+    script, wanted = Path(job.script).resolve(), job.wanted.prints
     copy = path.with_name(f"{path.stem}_script.py")
     if script.parent == path.parent.resolve():
         copy = script
@@ -79,6 +79,8 @@ def write_repro(
         processes=processes,
         input=repr(INPUT if keeps_input(path.parent) else ""),
         expected=_expected(outcome),
+        line=repr(wanted and (wanted.text, wanted.times)),
+        number=repr((NUMBER.pattern, CLOSE, SMALL)),
         patterns=repr([(pattern.pattern, other) for pattern, other in PLAIN]),
         numbers=repr([(pattern.pattern, other) for pattern, other in NUMBERS]),
         compiler=repr([(OF_COMPILER.pattern, WITH_ERROR)]),

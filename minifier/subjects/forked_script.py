@@ -111,12 +111,15 @@ class ForkedScripts:
         if ended.timed_out:
             outcome = Outcome(Kind.HANG, "script", "script | hang", "no end")
         else:
-            outcome = without_values(outcome_of(ended.returncode, text), text, str(place))
+            outcome = without_values(self._ending(ended, text), text, str(place))
         link_kernels(place / "caches", self._kernels)
         shutil.rmtree(place, ignore_errors=True)
         if outcome.failed and self.failure is not None and not self.failure.same_bug(outcome):
             outcome = Outcome(Kind.INVALID, "script", message=outcome.message)
         return replace(outcome, seconds=ended.seconds, cpu_seconds=ended.cpu_seconds)
+
+    def _ending(self, ended: Ended, text: str) -> Outcome:
+        return outcome_of(ended.returncode, text, self.job.wanted.prints)
 
     def write(self, candidate: ScriptText, toggles: Toggles, outcome: Outcome, path: Path) -> None:
         """Write the text of a script."""

@@ -8,37 +8,74 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from tcdebug.minifier.repros.last_words import LOGGED
+from tcdebug.minifier.cases.criteria import PrintedLine
+from tcdebug.minifier.repros.last_words import CLOSE, LOGGED, NUMBER, SMALL
 
-NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|\.\d+(?:e[-+]?\d+)?|\b(?:nan|inf)\b)")
-CLOSE, SMALL = 1e-3, 1e-4
-"""The relative and absolute difference between printed numbers that rounding may explain."""
 LONGEST = 120
 """The limit on the characters of a line that are shown."""
 
 
-def printed_otherwise(eager: str, compiled: str, again: str) -> str:
-    """Return the first difference between outputs, in words; empty if there is none.
+TIMED = re.compile(
+    r"\b(?:[mnuμ]?s|secs?|seconds?|minutes?|fps|it/s|[KMG]i?B|took|elapsed|times?|latency|speed\w*|"
+    r"throughput|faster|slower|memory)\b|\d\s?(?:x|%|[mnuμ]?s|[KMG]i?B)\b",
+    re.IGNORECASE,
+)
+"""What a line with a measurement contains. A compiled program has other ones than eager."""
 
-    It is one only if two outputs of the compiled script agree there. A compiled script may print
-    more, such as why it was compiled again.
+
+@dataclass(frozen=True)
+class PrintedDifference:
+    """A line of eager that a compiled script prints differently, or not at all."""
+
+    wanted: str
+    got: str
+    """The line of the compiled script; empty if there is none."""
+
+    def __str__(self) -> str:
+        wanted = f"`{self.wanted[:LONGEST]}` in eager"
+        if not self.got:
+            return f"{wanted} only"
+        return f"{wanted}, and `{self.got[:LONGEST]}` compiled"
+
+
+def printed_differences(eager: str, compiled: str, again: str) -> tuple[PrintedDifference, ...]:
+    """Return where outputs differ, in the order of eager's lines.
+
+    Two outputs of the compiled script must agree there. A compiled script may print more, such as
+    why it was compiled again.
     """
     expected, printed, repeated = (_lines(text) for text in (eager, compiled, again))
     if len(printed) != len(repeated):
-        return ""
+        return ()
+    found: list[PrintedDifference] = []
     first, second = ([NUMBER.sub("#", line) for line in lines] for lines in (expected, printed))
     for what, a, a_end, b, b_end in SequenceMatcher(
         None, first, second, autojunk=False
     ).get_opcodes():
         wanted, got = expected[a:a_end], printed[b:b_end]
         if what == "delete":
-            return f"`{wanted[0][:LONGEST]}` in eager only"
+            found += [PrintedDifference(line, "") for line in wanted]
         for line, other, third in zip(wanted, got, repeated[b:b_end], strict=False):
             if other == third and not _alike(line, other):
-                return f"`{line[:LONGEST]}` in eager, and `{other[:LONGEST]}` compiled"
-    return ""
+                found.append(PrintedDifference(line, other))
+    return tuple(found)
+
+
+def line_to_print(line: str, eager: str) -> PrintedLine | None:
+    """Return a line and how often eager prints it; None if it shows a measurement."""
+    return None if TIMED.search(line) else PrintedLine(line, _count(line, eager))
+
+
+def is_printed(wanted: PrintedLine, text: str) -> bool:
+    """Return whether an output has a line as often as it must. Numbers may differ by rounding."""
+    return _count(wanted.text, text) >= wanted.times
+
+
+def _count(line: str, text: str) -> int:
+    return sum(_alike(line, other) for other in _lines(text))
 
 
 def _lines(text: str) -> list[str]:

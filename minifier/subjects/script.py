@@ -21,6 +21,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.layers import LayerFinding, Searchable, find_graph_layer
 from tcdebug.minifier.cases import environment
+from tcdebug.minifier.cases.criteria import PrintedLine
 from tcdebug.minifier.cases.exception_identity import normalised
 from tcdebug.minifier.cases.outcome import Kind, Outcome, crash_signature, signal_name
 from tcdebug.minifier.cases.user_frames import last_exception, raising_statement
@@ -40,6 +41,7 @@ from tcdebug.minifier.processes.process import Child, Ended, Limits
 from tcdebug.minifier.processes.warm.sessions import WarmSessions
 from tcdebug.minifier.repros.last_words import last_words
 from tcdebug.minifier.repros.script_repro import write_repro
+from tcdebug.minifier.subjects.printed import is_printed
 from tcdebug.minifier.subjects.subject import ReproFacts, WrittenRepro
 
 LONGER = 3.0
@@ -169,7 +171,8 @@ class ScriptSubject:
             message = f"no end after {ended.seconds:.0f} s"
             outcome = Outcome(Kind.HANG, "script", "script | hang", message)
         else:
-            outcome = outcome_of(ended.returncode, self._output.read_text(errors="replace"))
+            text = self._output.read_text(errors="replace")
+            outcome = outcome_of(ended.returncode, text, self.job.wanted.prints)
         fresh = sorted(set(self._folder.glob("events*.jsonl")) - self._known)
         return replace(outcome, decisions=most_decisions(fresh))
 
@@ -217,12 +220,18 @@ class ScriptSubject:
         return []
 
 
-def outcome_of(status: int | None, text: str) -> Outcome:
-    """Return the outcome of a script, given its exit status and its output."""
+def outcome_of(status: int | None, text: str, prints: PrintedLine | None = None) -> Outcome:
+    """Return the outcome of a script, given its exit status and its output.
+
+    If it ends well, it is wrong if it does not print a line that it must print.
+    """
     if status is None:
         return Outcome(Kind.INVALID, "script", message="it is not known how the script ended")
     if status == 0:
-        return Outcome(Kind.OK, "script")
+        if prints is None or is_printed(prints, text):
+            return Outcome(Kind.OK, "script")
+        message = f"it does not print `{prints.text[:160]}` as it does in eager"
+        return Outcome(Kind.WRONG, "script", _signature("it does not print", prints.text), message)
     if status < 0:
         name = signal_name(-status)
         return Outcome(Kind.CRASH, "script", crash_signature(-status, "script"), f"ended by {name}")

@@ -353,15 +353,39 @@ print("made", len(made))
 
 
 @pytest.mark.slow
-def test_a_healthy_script_that_prints_something_else_in_eager_has_a_note(
-    tcdebug: Command, script: Script
+def test_a_script_that_only_prints_a_wrong_line_leads_to_the_layer_and_the_statement(
+    tcdebug: Command, python: Command, script: Script
 ) -> None:
-    report = tcdebug("bisect", "--json", *AS_IT_IS, script(COUNTED)).json
-    assert report["status"] == "no_failure"
+    report = tcdebug("bisect", "--json", script(COUNTED)).json
+    (fault,) = report["faults"]
+    assert (report["status"], report["layer"]) == ("confirmed", "layer.dynamo")
+    assert report["failure"]["message"] == "it does not print `made 1` as it does in eager"
+    assert [line.split("script.py:")[1] for line in fault["lines"]] == ["16: Scale(3)"]
     assert (
-        "it prints `made 1` in eager, and `made 0` compiled, but ends alike. If it raises where "
-        "these differ, the cause can be bisected"
-    ) in report["notes"]
+        report["notes"][0] == "it prints `made 1` in eager, and `made 0` compiled, but ends alike"
+    )
+    small = report["script"]["path"]
+    assert python(small).stdout.strip() == "made 0"
+
+
+PRINTS_WHAT_IS_COMPILED = """
+import torch
+import torch._dynamo.utils as utils
+
+linear = torch.nn.Linear(4, 4)
+compiled = torch.compile(linear, backend="eager")
+compiled(torch.ones(2, 4))
+print(type(compiled).__name__, list(compiled.state_dict())[0])
+print("graphs", utils.counters["stats"]["unique_graphs"])
+print("compiling", torch.compiler.is_compiling())
+"""
+
+
+@pytest.mark.slow
+def test_what_only_a_compiled_program_prints_is_no_fault(tcdebug: Command, script: Script) -> None:
+    report = tcdebug("bisect", "--json", *AS_IT_IS, script(PRINTS_WHAT_IS_COMPILED)).json
+    assert (report["status"], report["culprits"]) == ("no_failure", [])
+    assert report["notes"][0].startswith("it prints `graphs ")
 
 
 HOOKS_DROPPED = """

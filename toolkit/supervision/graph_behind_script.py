@@ -22,11 +22,14 @@ from tcdebug.supervision.supervisor import Supervisor
 
 SLOW_GRAPH = 8.0
 """A graph that takes this many CPU-seconds may be what is wrong with a script."""
-MUCH_LONGER = 3.0
-"""Such a graph must take more than this fraction of the seconds when it is compiled again.
+MUCH_FASTER = 8.0
+"""Without the culprit, such a graph must compile this many times faster, or faster than IMPORTS.
 
-The first compile of a process also imports what it uses, such as Triton.
+A compile that takes longer counts as slow and is interrupted soon after. So a candidate costs a
+quarter of the seconds of the first compile, which may be a minute.
 """
+IMPORTS = 2.5
+"""CPU-seconds that the first compile of a process may need to import what it uses."""
 
 
 def passes_with(off: str) -> str:
@@ -43,8 +46,9 @@ def slow_compile(supervisor: Supervisor, failed: ScriptFailure) -> tuple[Report 
     if seconds < SLOW_GRAPH:
         return None, []
     supervisor.progress.say(f"a graph takes {seconds:.0f} CPU-seconds: searching for the cause")
+    longest = max(seconds / MUCH_FASTER, IMPORTS)
     wanted = msgspec.structs.replace(
-        supervisor.job.wanted, oracle="compile-time", longer_than=seconds / MUCH_LONGER
+        supervisor.job.wanted, oracle="compile-time", longer_than=longest
     )
     (supervisor.folder / PARTIAL).unlink(missing_ok=True)
     report = _searched_again(supervisor, wanted=wanted, minimise=False)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from tcdebug.minifier.cases.criteria import Criteria
-from tcdebug.minifier.cases.layer_names import CACHE
+from tcdebug.minifier.cases.layer_names import CACHE, ROUNDING_CONTROLS
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.eager_report import eager_report
 from tcdebug.minifier.investigation.report import Report, culprit_units, suspicion
@@ -18,10 +18,14 @@ from tcdebug.minifier.investigation.script_failure import (
     NONE_ALONE,
     ScriptFailure,
 )
-from tcdebug.minifier.investigation.script_line import find_line, notes_on
+from tcdebug.minifier.investigation.script_layers import evidence
+from tcdebug.minifier.investigation.script_line import find_line, lines_at_fault, notes_on
 from tcdebug.minifier.investigation.script_runs import outcome_without
 from tcdebug.minifier.investigation.whole_script import (
+    IF_IT_RAISED,
+    PRINTED,
     Passed,
+    PrintedInEager,
     investigate_script,
     judge_script,
     printed_in_eager,
@@ -71,6 +75,8 @@ WHOLE_SCRIPTS = (
     "process that was forked before CUDA was initialised"
 )
 
+ROUNDS_ONLY = tuple(evidence(layer) for layer in ROUNDING_CONTROLS)
+"""Notes on a script that tells correctly rounded results from those of eager."""
 ROUNDED_BY = "the difference in rounding comes from these units; with them off, the script passes: "
 """Begins a note on a script that rejects correctly rounded results."""
 
@@ -272,7 +278,25 @@ class ScriptSearch:
             return report
         job, log, left = self.run.job, self.run.log, self.run.seconds_left
         printed = printed_in_eager(job, log, left, passed, self.run.sessions)
-        return msgspec.structs.replace(report, notes=[*printed, *report.notes])
+        return self._printing(report, printed, recorded) if printed else report
+
+    def _printing(self, healthy: Report, printed: PrintedInEager, recorded: int) -> Report:
+        """Return the report of a script that prints something else in eager.
+
+        Printing it counts as a failure, and its cause is searched for. If none is confirmed, the
+        script is healthy.
+        """
+        note, job = PRINTED.format(printed.difference), self.run.job
+        known = [f"{note}. {IF_IT_RAISED.capitalize()}"]
+        if printed.line is not None and job.bisect:
+            self.run.progress.say(f"{note}: looking for the reason")
+            self.run.job = msgspec.structs.replace(job, wanted=Criteria(prints=printed.line))
+            found = self._by_layers(recorded)
+            if found.status == "confirmed":
+                return msgspec.structs.replace(found, notes=[note, *found.notes])
+            self.run.job = job
+            known = [note, *(text for text in found.notes if text in ROUNDS_ONLY)]
+        return msgspec.structs.replace(healthy, notes=[*known, *healthy.notes])
 
     def _graphs_passed(self, recorded: int) -> Report:
         """Return the report of a script that only its graphs can make fail, and none did.
@@ -290,8 +314,9 @@ class ScriptSearch:
         self.run.progress.say("looking for the statement that Dynamo captures wrongly")
         job, log, left = self.run.job, self.run.log, TO_FIND_LINE * self.run.seconds_left
         found = find_line(job, log, left, self.run.sessions, failed.runs.seconds)
-        notes = [*notes_on(found), *report.notes]
-        return msgspec.structs.replace(report, notes=notes)
+        notes, lines = [*notes_on(found), *report.notes], lines_at_fault(found)
+        faults = [msgspec.structs.replace(fault, lines=lines) for fault in report.faults]
+        return msgspec.structs.replace(report, notes=notes, faults=faults)
 
     def _whole_notes(self, recorded: int) -> list[str]:
         """Return notes for a report of the whole script on how its graphs were judged."""

@@ -13,6 +13,7 @@ from tcdebug.minifier.investigation.script_line import (
     SuspectPlace,
     described,
     find_line,
+    lines_at_fault,
     notes_on,
 )
 from tcdebug.minifier.processes.job import Job
@@ -57,6 +58,7 @@ def test_a_script_that_dynamo_makes_fail_leads_to_the_statement(tmp_path: Path) 
         "it fails if Dynamo captures this statement, and passes if the capture ends before it "
         f"(dynamo.line): {found.subject}"
     )
+    assert lines_at_fault([found]) == [f"{tmp_path / 'stale.py'}:7: z = op(y, x)"]
 
 
 @pytest.mark.parametrize(
@@ -139,11 +141,13 @@ def test_a_function_is_named_if_no_single_statement_of_it_fails(
 def test_the_first_statement_is_named_if_several_functions_fail_alike(tmp_path: Path) -> None:
     script = tmp_path / "constrained.py"
     text = CONSTRAINED.format(calls="(scores, False), (weights, True)")
-    assert [described(place) for place in places_of(script, text)] == [
+    places = places_of(script, text)
+    assert [described(place) for place in places] == [
         "it fails if Dynamo captures this statement, and passes if Dynamo captures neither "
         "this nor a later one; other functions fail in the same way (dynamo.line): "
         f"{script}:7: return q @ k"
     ]
+    assert lines_at_fault(places) == [], "it is not the only line at fault"
 
 
 TRANSFORMED = """
@@ -390,5 +394,6 @@ def test_the_call_is_found_in_a_block_a_long_expression_and_a_special_method(
 ) -> None:
     found = places_of(tmp_path / "called.py", text)
     assert [d.unit for d in found] == ["dynamo.line", "dynamo.call"]
+    assert lines_at_fault(found) == [found[1].subject]
     for decision, place in zip(found, places, strict=True):
         assert decision.subject.split("called.py:")[1].startswith(place)

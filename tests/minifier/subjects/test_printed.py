@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tcdebug.minifier.subjects.printed import printed_otherwise
+from tcdebug.minifier.cases.criteria import Criteria, PrintedLine
+from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.processes.job import Job
+from tcdebug.minifier.repros.script_repro import write_repro
+from tcdebug.minifier.repros.verify import verify
+from tcdebug.minifier.subjects.printed import is_printed, line_to_print, printed_differences
+from tcdebug.minifier.subjects.script import outcome_of
 
 COMPILED = "epoch 0\nloss 0.50001\nseen ['a']\n"
 
@@ -22,16 +30,72 @@ COMPILED = "epoch 0\nloss 0.50001\nseen ['a']\n"
         ("a.py:3: UserWarning: slow\nepoch 0\nloss 0.5\nseen ['a']\n", ""),
     ],
 )
-def test_a_line_that_differs_by_more_than_rounding_is_found(eager: str, found: str) -> None:
-    assert printed_otherwise(eager, COMPILED, COMPILED) == found
+def test_lines_that_differ_by_more_than_rounding_are_found(eager: str, found: str) -> None:
+    assert [str(d) for d in printed_differences(eager, COMPILED, COMPILED)] == [found] * bool(found)
+
+
+def differences(eager: str, compiled: str, again: str) -> list[str]:
+    return [str(d) for d in printed_differences(eager, compiled, again)]
+
+
+def test_all_differences_are_found_in_the_order_of_eager() -> None:
+    assert differences("a\nloss 1\nb\nc\n", "loss 2\nb\nd\n", "loss 2\nb\nd\n") == [
+        "`a` in eager only",
+        "`loss 1` in eager, and `loss 2` compiled",
+        "`c` in eager, and `d` compiled",
+    ]
 
 
 def test_lines_that_differ_from_run_to_run_are_not_compared() -> None:
     first, again = "took 9.5 s\nloss 0.5\n", "took 8.1 s\nloss 0.5\n"
-    assert printed_otherwise("took 1.5 s\nloss 0.5\n", first, again) == ""
-    assert printed_otherwise("took 1.5 s\nloss 0.7\n", first, again) == (
+    assert differences("took 1.5 s\nloss 0.5\n", first, again) == []
+    assert differences("took 1.5 s\nloss 0.7\n", first, again) == [
         "`loss 0.7` in eager, and `loss 0.5` compiled"
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["took 1.5 s", "2x", "speedup: 1", "Time: 3", "12.5 ms", "peak memory 3", "5 it/s", "1.2 GiB"],
+)
+def test_a_measurement_is_no_line_that_must_be_printed(line: str) -> None:
+    assert line_to_print(line, f"{line}\n") is None
+
+
+def test_a_line_must_be_printed_as_often_as_in_eager_up_to_rounding() -> None:
+    wanted = line_to_print("loss 0.5", "loss 0.5\nloss 0.50001\nloss 0.7\n")
+    assert wanted is not None
+    assert (wanted.text, wanted.times) == ("loss 0.5", 2)
+    assert is_printed(wanted, "loss 0.49999\nok\nloss 0.5\n")
+    assert not is_printed(wanted, "loss 0.5\nloss 0.7\n")
+
+
+MUST_PRINT = PrintedLine("loss 0.5 of a", 2)
+
+
+def test_a_script_that_ends_well_without_its_line_is_wrong() -> None:
+    wrong = Outcome(
+        Kind.WRONG, "script", "script | it does not print | loss 0.5 of a",
+        "it does not print `loss 0.5 of a` as it does in eager",
+    )  # fmt: skip
+    assert outcome_of(0, "loss 0.5 of a\nloss 0.6 of a\n", MUST_PRINT) == wrong
+    assert outcome_of(0, "loss 0.5 of a\nloss 0.50001 of a\n", MUST_PRINT) == Outcome(
+        Kind.OK, "script"
     )
-    assert printed_otherwise("took 1.5 s\n", "took 9.5 s\n", "took 9.5 s\n") == (
-        "`took 1.5 s` in eager, and `took 9.5 s` compiled"
-    )
+    assert outcome_of(3, "", MUST_PRINT).kind is Kind.EXCEPTION, "how it ends comes first"
+
+
+@pytest.mark.usefixtures("warm")
+def test_a_repro_fails_while_its_script_does_not_print_the_line(tmp_path: Path) -> None:
+    script = tmp_path / "prints.py"
+    job = Job("search", str(script), [], str(tmp_path), wanted=Criteria(prints=MUST_PRINT))
+    path = tmp_path / "repro.py"
+
+    def status(text: str) -> int:
+        script.write_text(text)
+        write_repro(job, outcome_of(0, "", MUST_PRINT), [], path)
+        return verify(path).status
+
+    assert status("print('loss 0.5 of a')\nprint('loss 0.49999 of a')") == 0
+    assert status("print('loss 0.5 of a\\nloss 0.4 of a\\nloss 0.5 of b')") == 1
+    assert status("raise SystemExit(3)") == 125, "it ends in a different way"
