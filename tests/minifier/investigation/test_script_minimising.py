@@ -14,7 +14,7 @@ import pytest
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
-from tcdebug.minifier.cases.criteria import Criteria
+from tcdebug.minifier.cases.criteria import Criteria, PrintedLine
 from tcdebug.minifier.cases.layer_names import DYNAMO, GUARDS
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.script_text import ScriptText
@@ -505,8 +505,18 @@ def test_a_check_that_did_not_end_in_time_is_not_said_to_fail(
 
     monkeypatch.setattr(script_minimised, "verify", verify)
     task = MinimisingTask("exception", [GUARDS[DYNAMO]], GUARDS[DYNAMO], 100.0)
-    checked = script_minimised._checked(repro, task, short, lambda: 100.0)
+    checked = script_minimised._checked(repro, task, short, None, lambda: 100.0)
     assert (checked.problem, checked.untried) == (problem, untried)
+
+
+@pytest.mark.parametrize(("line", "fails"), [("made 1", True), ("made 0", False)])
+def test_a_script_that_ends_well_fails_alone_if_it_does_not_print_its_line(
+    monkeypatch: pytest.MonkeyPatch, line: str, fails: bool
+) -> None:
+    monkeypatch.setattr(script_minimised, "verify", lambda *_: Verified(0, 1.0, "made 0\n"))
+    task = MinimisingTask("wrong", [DYNAMO], DYNAMO, 100.0)
+    short, wanted = Path("short.py"), PrintedLine(line)
+    assert script_minimised._fails_alone(short, task, wanted, lambda: 100.0) is fails
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def planted(tmp_path: Path) -> Any:
 def hunted(tcdebug: Any, setup: str, *more: str) -> Any:
     """The first finding of a campaign, which must exist."""
     done = tcdebug(
-        "fuzz", "run", "--examples=400", "--seed=0", "--no-bisect", "--stop-after=1",
+        "fuzz", "run", "-j1", "--examples=400", "--seed=0", "--no-bisect", "--stop-after=1",
         f"--setup={setup}", "-q", "--json", *more,
     )  # fmt: skip
     assert done.status == 1, done.stdout + done.stderr
