@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,12 @@ SETTINGS = {
     "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
 }
 """Settings that torch reads at import, as repro scripts have them."""
+
+
+SAMPLED = pytest.StashKey[Counter[str]]()
+"""How many parameters of each sampled test have been collected."""
+OF, TAKEN = 7, (0, 3)
+"""Of seven parameters, those at these places are run. Seven, so that each dtype has its turn."""
 
 
 def import_torch_with_waiting_threads() -> None:
@@ -82,6 +89,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(limit))
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark most parameters of a `sampled` test as slow."""
+    if item.get_closest_marker("sampled") is None:
+        return
+    seen = item.config.stash.setdefault(SAMPLED, Counter())
+    test = item.nodeid.partition("[")[0]
+    if seen[test] % OF not in TAKEN:
+        item.add_marker(pytest.mark.slow)
+    seen[test] += 1
 
 
 class Collecting:

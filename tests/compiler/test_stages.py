@@ -18,6 +18,7 @@ def test_every_stage_computes_what_eager_computes(program: Program) -> None:
         assert_as_eager(once, program.function, program.inputs())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
 def test_kernels_compute_what_eager_computes(program: Program) -> None:
     assert_as_eager(compiled(program.function), program.function, program.inputs())

@@ -49,11 +49,13 @@ def test_units_cover_exactly_these_families() -> None:
     assert {name.partition(".")[0] for name in NAMES} == set(FAMILIES)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("family", FAMILIES)
 def test_any_single_family_may_be_off(family: str) -> None:
     check([family])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("family", FAMILIES)
 def test_any_single_family_may_be_the_only_one_on(family: str) -> None:
     check([f for f in FAMILIES if f != family])

@@ -6,6 +6,7 @@ backend. Each plants a fault in one pass, for graphs that contain tanh.
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +20,16 @@ ENTRIES = {
     "joint_passes.py": "user.fast_tanh",
     "vendor_backend.py": "user.vendor.tanh",
 }
-FAST = ("vendor_backend.py", "segfault")
 
 
 def report(folder: Path, script: str, *arguments: str) -> Any:
     return report_of(folder, ["--timeout", "25", str(SCRIPTS / script), *arguments])
 
 
-def rows() -> list[Any]:
-    return [
-        pytest.param(script, kind, marks=() if (script, kind) == FAST else pytest.mark.slow)
-        for script in ENTRIES
-        for kind in CONFIRMED_FAILURE
-    ]
-
-
+@pytest.mark.slow
 @pytest.mark.usefixtures("warm")
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("script", "kind"), rows())
+@pytest.mark.parametrize(("script", "kind"), itertools.product(ENTRIES, CONFIRMED_FAILURE))
 def test_the_pass_at_fault_is_named(tmp_path: Path, script: str, kind: str) -> None:
     done = report(tmp_path, script, kind, "compile")
     check(done, ENTRIES[script], kind)

@@ -6,13 +6,13 @@ tests/scripts/planted_model.py. `pytest -m slow tests/quality` runs every row.
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
-from planted_bisect import bisected, check, rows
+from planted_bisect import CONFIRMED_FAILURE, bisected, check
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "planted_model.py"
-FAST = {("lower.aten.tanh.default", "segfault")}
 UNITS = (
     "pregrad.fused_attention",
     "pregrad.whole_interpolation",
@@ -32,9 +32,10 @@ UNITS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("warm")
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("unit", "kind"), rows(UNITS, FAST))
+@pytest.mark.parametrize(("unit", "kind"), itertools.product(UNITS, CONFIRMED_FAILURE))
 def test_a_bug_in_a_small_model_is_found(tmp_path: Path, unit: str, kind: str) -> None:
     report = bisected(tmp_path, unit, kind, blocks=3, script=SCRIPT)
     assert report["nodes_before"] >= 20

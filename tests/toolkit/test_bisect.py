@@ -77,6 +77,7 @@ def cpu_seconds_of_children() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
+@pytest.mark.slow
 def test_an_exception_in_backward_is_found(
     script: Script, tmp_path: Path, environment: Mapping[str, str], warm_server: Any
 ) -> None:
@@ -191,6 +192,7 @@ def test_a_script_that_fails_in_eager_is_status_5(
     assert message in done.json["failure"]["message"]
 
 
+@pytest.mark.slow
 def test_the_layer_of_a_fault_in_a_custom_backend_is_the_backend(
     tcdebug: Command, python: Command, script: Script
 ) -> None:
@@ -221,6 +223,7 @@ torch.compile(model, backend=mine)(torch.randn(4, 8)).sum().backward()
     assert python(done.json["repro"], "--off=layer.backend").status == 0
 
 
+@pytest.mark.slow
 def test_a_custom_operator_that_is_registered_wrongly_is_the_culprit(
     tcdebug: Command, script: Script
 ) -> None:

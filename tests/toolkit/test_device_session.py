@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from planted_scripts import WRONG_SIN
 
 from tcdebug.minifier.processes.job import FORKED_BEFORE_CUDA, REPLAYED
@@ -59,6 +60,7 @@ def test_set_up_before_cuda_is_initialised_applies_in_forked_candidates(
     assert_confirmed(done, FORKED_BEFORE_CUDA)
 
 
+@pytest.mark.slow
 def test_a_default_device_is_in_force_in_the_script_and_not_where_candidates_are_forked(
     tcdebug: Command, script: Script
 ) -> None:
@@ -68,6 +70,7 @@ def test_a_default_device_is_in_force_in_the_script_and_not_where_candidates_are
     assert_confirmed(done, FORKED_BEFORE_CUDA)
 
 
+@pytest.mark.slow
 def test_a_block_with_a_default_device_is_left_where_candidates_are_forked(
     tcdebug: Command, script: Script
 ) -> None:

@@ -61,6 +61,7 @@ def test_failures_that_do_not_match_are_kept_and_the_search_continues(
     assert "'what': 'forward | wrong value'" in (run / "other" / "0" / "repro.py").read_text()
 
 
+@pytest.mark.slow
 def test_the_crash_oracle_ignores_wrong_numbers_and_a_finished_search_is_not_resumed(
     tcdebug: Command, script: Script
 ) -> None:

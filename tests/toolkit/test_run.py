@@ -137,7 +137,7 @@ sys.exit(subprocess.run([sys.executable, "script.py"]).returncode)
 @pytest.mark.parametrize(
     ("text", "started"),
     [
-        (NO_COMPILER, "parent.py"),
+        pytest.param(NO_COMPILER, "parent.py", marks=pytest.mark.slow),
         pytest.param(INDUCTOR, "script.py", marks=pytest.mark.slow),  # its repro runs three times
     ],
     ids=["a child process", "inductor"],

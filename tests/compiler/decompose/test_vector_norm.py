@@ -10,6 +10,7 @@ from programs import f32
 DIMS = (-1, 0, (-1, -2), (0, -1), None)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("shape", [(1, 1), (3, 1), (3, 2, 1), (3, 1, 1)])
 @pytest.mark.parametrize("order", [0, 1, 2, 3, float("inf")])
 def test_dimensions_of_one_element_are_reduced_from_either_end(

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import pytest
 import torch
 from cpp_kernels import kernels, kernels_as_eager
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from judge import assert_same
+from property_settings import property_settings
 from stages import at_stage, capture
 from torch.nn import functional as F
 
@@ -36,7 +37,7 @@ def test_a_circular_padding_has_literal_elements() -> None:
     assert found.tolist() == [[[5.0, 6.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 1.0]]]
 
 
-@settings(deadline=None, max_examples=30)
+@property_settings(8)
 @given(
     size=st.tuples(st.integers(1, 9), st.integers(1, 40)),
     padding=st.tuples(*[st.integers(0, 9)] * 4),
@@ -50,7 +51,7 @@ def test_circular_paddings_are_those_of_eager(
     assert_same(at_stage("inlined", circular(*padding))(x), circular(*padding)(x), exact=True)
 
 
-@settings(deadline=None, max_examples=30)
+@property_settings(8)
 @given(
     places=st.lists(
         st.tuples(st.integers(0, 11), st.integers(0, 11), st.integers(1, 6)), min_size=1, max_size=3

@@ -85,7 +85,7 @@ def test_a_write_stays_after_earlier_reads_of_the_memory() -> None:
     assert_as_eager(compiled(function), function, [f32(600, 600), f32(600, 600)])
 
 
-@property_settings(20)
+@property_settings(8)
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.booleans()), max_size=9))
 def test_every_order_that_is_found_computes_the_same(plan: list[tuple[int, int, bool]]) -> None:
     """Products, sums and updates of earlier values, where every saving counts."""

@@ -59,6 +59,7 @@ ROWS = torch.tensor(
 )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64])
 @pytest.mark.parametrize("function", [torch.argmax, torch.argmin, torch.max, torch.min])
 def test_the_first_of_equal_elements_is_found(

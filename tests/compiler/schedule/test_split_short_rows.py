@@ -111,6 +111,7 @@ KINDS: dict[str, Function] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
 @pytest.mark.parametrize("kind", KINDS)
 def test_results_are_those_of_eager(kind: str, dtype: torch.dtype) -> None:

@@ -508,7 +508,10 @@ def test_only_a_contradiction_is_reported_as_one(tmp_path: Path, settled: bool, 
     assert failed.why_in_fresh_processes.reason.startswith(said)
 
 
-@pytest.mark.parametrize(("statement", "holds"), [("raise KeyError(1)", True), ("pass", False)])
+@pytest.mark.parametrize(
+    ("statement", "holds"),
+    [pytest.param("raise KeyError(1)", True, marks=pytest.mark.slow), ("pass", False)],
+)
 def test_an_undecided_layer_is_searched_again_only_if_fresh_processes_end_otherwise(
     tmp_path: Path, statement: str, holds: bool
 ) -> None:

@@ -266,6 +266,7 @@ def runs_of(folder: Path) -> list[tuple[str, list[str]]]:
     return [(e["data"]["purpose"], e["data"]["toggles"]) for e in events]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("warm")
 def test_only_the_last_checks_of_a_fault_of_dynamo_compile_as_the_script_does(
     tmp_path: Path,

@@ -193,7 +193,10 @@ def test_the_end_of_a_compile_is_located_by_the_stage_that_was_never_written(
 
 @pytest.mark.parametrize(
     ("target", "last"),
-    [("tcdebug", "runtime (backward)"), ("inductor", "inductor_output_code (backward)")],
+    [
+        ("tcdebug", "runtime (backward)"),
+        pytest.param("inductor", "inductor_output_code (backward)", marks=pytest.mark.slow),
+    ],
 )
 def test_two_compiles_of_a_case_write_equal_texts(target: str, last: str, tmp_path: Path) -> None:
     row = Row("nothing.like.this", centred, "", last, "", gradient=True)

@@ -54,6 +54,7 @@ def shapes(case: Case) -> list[tuple[int, ...]]:
     return [tuple(v.shape) for v in case.values()]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_edit_of_a_detail_makes_the_measure_smaller(name: str) -> None:
     function, args = PROGRAMS[name]
@@ -66,6 +67,7 @@ def test_every_edit_of_a_detail_makes_the_measure_smaller(name: str) -> None:
                 assert measure(reduced) < measure(case), (reduction, chosen)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_with_every_detail_simplified_no_edits_are_listed(name: str) -> None:
     function, args = PROGRAMS[name]

@@ -169,6 +169,7 @@ def test_one_operator_is_found_in_a_binary_search_and_two_asks(size: int) -> Non
     assert details <= 4
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("planted", PLANTED[1:], ids=" ".join)
 def test_three_operators_are_found_in_three_binary_searches(

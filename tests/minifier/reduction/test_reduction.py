@@ -29,7 +29,7 @@ from tcdebug.minifier.reduction.operators.surgery import node_values, writes
 from tcdebug.minifier.reduction.operators.truncate import Truncate
 from tcdebug.minifier.reduction.reducer import REDUCTIONS
 
-PROPERTY = property_settings(12)
+PROPERTY = property_settings(6)
 PROGRAMS = user_programs.arguments()
 BATCHED = {"_add_batch_dim", "_remove_batch_dim", "_vmap_increment_nesting"}
 """The operators that Dynamo emits for a vmap."""
@@ -54,6 +54,7 @@ def check(case: Case) -> None:
         assert Ambient.current() == before
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("reduction", REDUCTIONS, ids=lambda r: r.name)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_any_subset_of_edits_gives_a_case_that_runs(name: str, reduction: CaseReduction) -> None:

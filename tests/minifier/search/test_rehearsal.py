@@ -143,6 +143,7 @@ def graph() -> Case:
     return block_graph(64)
 
 
+@pytest.mark.slow
 @property_settings(6)
 @given(st.sets(st.sampled_from(["relu", "softmax", "cat", "exp", "sin", "mean"]), min_size=1), JOBS)
 def test_the_smallest_case_is_the_same_with_many_jobs(

@@ -113,7 +113,13 @@ def test_the_first_decisions_do_not_depend_on_the_rest() -> None:
         assert [d.allowed for d in limited] == [True] * count + [False] * (len(limited) - count)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family",
+    [
+        pytest.param(name, marks=() if name in ("decompose", "fuse") else pytest.mark.slow)
+        for name in FAMILIES
+    ],
+)
 def test_the_result_is_right_without_a_family_and_torch_is_unchanged_afterwards(
     family: str,
 ) -> None:

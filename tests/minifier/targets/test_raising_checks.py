@@ -106,7 +106,10 @@ def two_reductions(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize(
     ("owner", "name", "unit"),
-    [(Scheduler, "can_fuse", "fuse"), (AllocateLine, "should_reuse_buffer", "memory.reuse")],
+    [
+        (Scheduler, "can_fuse", "fuse"),
+        pytest.param(AllocateLine, "should_reuse_buffer", "memory.reuse", marks=pytest.mark.slow),
+    ],
 )
 def test_a_program_compiles_without_a_fusion_or_reuse_whose_rules_raise(
     monkeypatch: pytest.MonkeyPatch, owner: type, name: str, unit: str

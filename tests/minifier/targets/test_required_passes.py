@@ -115,8 +115,12 @@ def compiled_without(programs: Programs, *off: str) -> tuple[list[torch.Tensor],
 
 
 TOGETHER = (
-    (writes_an_argument, writes_views, normalizes, asserts),
-    (branches,), (loops,), (has_sizes_of_its_data,),
+    pytest.param(
+        (writes_an_argument, writes_views, normalizes, asserts), marks=pytest.mark.slow
+    ),
+    (branches,),
+    pytest.param((loops,), marks=pytest.mark.slow),
+    pytest.param((has_sizes_of_its_data,), marks=pytest.mark.slow),
     pytest.param(
         (draws,), marks=needs_torch("2.12", "inductor changes the order of random numbers")
     ),

@@ -105,6 +105,7 @@ def test_a_fault_inside_a_subgraph_appears_only_with_its_unit_on(
         decomposition.fast_random_decomps.cache_clear()
 
 
+@pytest.mark.slow
 def test_a_fault_inside_a_score_function_appears_only_with_the_attention_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -33,7 +33,14 @@ from tcdebug.minifier.values.judgement import digest, judged
 from tcdebug.minifier.values.reference import Computed
 
 
-@pytest.mark.parametrize("step", [breaks, dropout, dynamic, in_place, reductions])
+@pytest.mark.parametrize(
+    "step",
+    [
+        breaks,
+        dropout,
+        *(pytest.param(step, marks=pytest.mark.slow) for step in (dynamic, in_place, reductions)),
+    ],
+)
 def test_no_kernel_of_a_healthy_model_is_wrong(step: Step, tmp_path: Path) -> None:
     report = observe(step, tmp_path, "tcdebug")
     assert report.found is None

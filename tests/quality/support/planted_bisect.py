@@ -6,11 +6,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 LEFT = 5
 """The maximum number of nodes that may be left."""
@@ -21,15 +19,6 @@ CONFIRMED_FAILURE = {
     "hang": "hang",
 }
 """The kind of failure in a report, by kind of planted bug."""
-
-
-def rows(units: Sequence[str], fast: Collection[tuple[str, str]]) -> list[Any]:
-    """Every unit with every kind of bug. Slow combinations are marked slow."""
-    return [
-        pytest.param(unit, kind, marks=() if (unit, kind) in fast else pytest.mark.slow)
-        for unit in units
-        for kind in CONFIRMED_FAILURE
-    ]
 
 
 def arguments(unit: str, kind: str, blocks: int, script: Path) -> list[str]:

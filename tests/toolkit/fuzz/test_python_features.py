@@ -29,6 +29,7 @@ def judged(made: PythonProgram, folder: Path, backend: str) -> Status:
         return judge_python(made, backend, lambda phase: None, folder).status
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", PLANTED_IN_FEATURES)
 def test_a_fault_in_compiled_code_is_detected(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

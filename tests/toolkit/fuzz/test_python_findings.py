@@ -27,6 +27,7 @@ def test_a_construct_with_an_unknown_mutation_is_not_generated() -> None:
         DrawnConstruct("chain map", "levels = 1").program()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CONSTRUCTS)
 def test_the_construct_of_a_finding_fails(name: str, tmp_path: Path) -> None:
     since = "2.15" if name in RECENT else "2.13"

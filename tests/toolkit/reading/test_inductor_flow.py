@@ -41,6 +41,7 @@ def rows(boxes: list[Box]) -> list[tuple[str, str, list[str], int]]:
     return [(b.kind, b.op, b.reads, b.written) for b in boxes]
 
 
+@pytest.mark.slow
 def test_the_graph_of_each_direction_is_filed_under_that_direction(
     texts: dict[tuple[str, str], str],
 ) -> None:

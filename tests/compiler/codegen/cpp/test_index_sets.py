@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 from cpp_kernels import kernels, kernels_as_eager, scalar_loops
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from judge import assert_as_eager, compiled
+from property_settings import property_settings
 from torch.nn import functional as F
 
 X, Y = torch.randn(9, 200), torch.randn(9, 300)
@@ -60,7 +61,7 @@ def test_a_loop_is_whole_with_the_unit_off() -> None:
     assert whole.count("for (") == kernels(function, *inputs).count("for (") - 1
 
 
-@settings(deadline=None, max_examples=20)
+@property_settings(8)
 @given(
     lengths=st.lists(st.integers(1, 200), min_size=2, max_size=4),
     axis=st.sampled_from([0, 1]),

@@ -37,6 +37,7 @@ FEW_COLUMNS: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", FEW_COLUMNS)
 def test_reductions_of_few_columns_are_those_of_eager(name: str) -> None:
     function, x = FEW_COLUMNS[name]
@@ -82,6 +83,7 @@ def test_several_rows_of_few_columns_fill_a_vector(tmp_path: Path, name: str) ->
     assert "int row = 1" not in kernels(function, x, off=("codegen.rows",))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [

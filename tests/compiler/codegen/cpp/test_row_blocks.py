@@ -22,6 +22,7 @@ def numbers(*size: int) -> torch.Tensor:
     return torch.randint(-9, 10, size, generator=torch.Generator().manual_seed(0))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("length", LENGTHS)
 def test_each_point_of_a_row_counts_once(length: int) -> None:
     def function(x: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -95,6 +96,7 @@ ROWS: dict[str, tuple[Callable[..., Any], bool]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ROWS)
 def test_rows_are_reduced_in_vectors_and_folded_at_their_end(tmp_path: Path, name: str) -> None:
     function, left = ROWS[name]

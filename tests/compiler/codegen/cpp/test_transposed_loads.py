@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import torch
 from cpp_kernels import kernels, kernels_as_eager
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from judge import assert_as_eager, assert_same, compiled
+from property_settings import property_settings
 from torch.nn import functional as F
 
 DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.float64, torch.uint8)
@@ -17,7 +18,7 @@ def filled(size: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     return torch.arange(torch.Size(size).numel()).reshape(size).remainder(251).to(dtype)
 
 
-@settings(deadline=None, max_examples=25)
+@property_settings(8)
 @given(
     rows=st.sampled_from([1, 7, 8, 16, 17, 33, 48]),
     columns=st.sampled_from([8, 9, 64, 65, 130]),

@@ -35,6 +35,7 @@ def test_short_rows_have_the_results_of_eager(name: str) -> None:
         assert "transpose<1>(" in kernels_as_eager(TRANSPOSED[name], [rows(*size, dtype)])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.uint8, torch.float16])
 @pytest.mark.parametrize(("count", "length"), [(90, 2), (17, 13), (64, 8), (65, 28)])
 def test_rows_of_any_length_and_dtype_are_transposed(

@@ -123,6 +123,7 @@ REDUCTIONS: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_every_loop_of_a_reduction_is_vectorized(tmp_path: Path, name: str) -> None:
     function, inputs = REDUCTIONS[name]
@@ -267,6 +268,7 @@ MASKED: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", MASKED)
 def test_loops_over_bools_in_memory_are_vectorized(tmp_path: Path, name: str) -> None:
     inputs = [ones(64, 300), MASK, OTHER_MASK]
@@ -301,6 +303,7 @@ OPERATIONS: dict[str, tuple[Callable[..., Any], torch.dtype]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_loops_over_operations_with_branches_in_c_are_vectorized(tmp_path: Path, name: str) -> None:
     function, dtype = OPERATIONS[name]
@@ -346,6 +349,7 @@ SCANS: dict[str, tuple[Callable[..., Any], torch.dtype]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", SCANS)
 def test_operands_of_a_scan_are_computed_in_vectors(tmp_path: Path, name: str) -> None:
     function, dtype = SCANS[name]

@@ -66,6 +66,7 @@ def images() -> torch.Tensor:
     return torch.randn(3, 2, 32, 48, generator=torch.Generator().manual_seed(0))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", DIVIDED)
 def test_an_axis_that_consists_of_rows_is_divided_less(name: str, images: torch.Tensor) -> None:
     torch._dynamo.reset()

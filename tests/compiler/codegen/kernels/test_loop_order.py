@@ -28,6 +28,7 @@ STRIDED: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", STRIDED)
 def test_reductions_of_strided_memory_are_those_of_eager(name: str) -> None:
     function, x = STRIDED[name]

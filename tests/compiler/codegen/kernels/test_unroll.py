@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 from cpp_kernels import kernels, kernels_as_eager, scalar_loops
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from judge import assert_as_eager, compiled
+from property_settings import property_settings
 from torch.nn import functional as F
 
 PAIRS, COLOURS, QUADS = torch.randn(300, 2), torch.rand(4, 50, 3), torch.rand(200, 4)
@@ -50,6 +51,7 @@ PROGRAMS: dict[str, tuple[Callable[..., torch.Tensor], list[torch.Tensor], bool]
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_points_of_a_short_axis_are_computed_in_vectors_along_the_next(
     name: str, tmp_path: Path
@@ -78,7 +80,7 @@ def test_an_update_reads_all_points_before_it_stores_them() -> None:
     assert torch.equal(found, swap(expected))
 
 
-@settings(deadline=None, max_examples=25)
+@property_settings(8)
 @given(
     rows=st.integers(1, 40),
     count=st.integers(2, 5),

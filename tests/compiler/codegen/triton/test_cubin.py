@@ -45,7 +45,7 @@ def several(x: torch.Tensor, y: torch.Tensor, places: torch.Tensor) -> tuple[tor
     )
 
 
-@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize("capability", [80, pytest.param(90, marks=pytest.mark.slow)])
 def test_kernels_of_every_kind_compile(tmp_path: Path, capability: int) -> None:
     source = triton_of(
         lambda: (

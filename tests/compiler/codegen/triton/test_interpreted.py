@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 
 import pytest
 from interpreting import Rows, rows_of
 from torch_versions import needs_torch
 
 PROGRAMS = 52
+ALL = "interpret_all_programs"
 PRODUCTS = 18
 needs_numbers = needs_torch("2.12", "Triton's interpreter rejects sizes of NumPy as numbers")
 SCRIPTS = ("interpret_programs", "interpret_updates", "interpret_products")
@@ -23,11 +25,19 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Rows]:
     return rows_of(SCRIPTS, tmp_path_factory.mktemp("cache"))
 
 
-def test_programs_compute_what_eager_does(rows: dict[str, Rows]) -> None:
-    lines = rows["interpret_programs"]
-    assert len(lines) == PROGRAMS
+def check(lines: Rows, programs: int) -> None:
+    assert len(lines) == programs
     assert [line for line in lines if line[2]] == []
     assert [name for name, graphs, _ in lines if graphs != "1"] == []  # all in Triton
+
+
+def test_a_third_of_the_programs_computes_what_eager_does(rows: dict[str, Rows]) -> None:
+    check(rows["interpret_programs"], (PROGRAMS + 2) // 3)
+
+
+@pytest.mark.slow
+def test_programs_compute_what_eager_does(tmp_path: Path) -> None:
+    check(rows_of((ALL,), tmp_path)[ALL], PROGRAMS)
 
 
 @needs_numbers

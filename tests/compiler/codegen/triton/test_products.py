@@ -111,7 +111,13 @@ MACHINE: dict[str, Program] = {
 }
 
 
-@pytest.mark.parametrize("name", MACHINE)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in ("ragged", "float32") else pytest.mark.slow)
+        for name in MACHINE
+    ],
+)
 def test_templates_compile_for_two_devices(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

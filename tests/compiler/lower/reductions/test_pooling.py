@@ -36,6 +36,7 @@ POOLS: dict[str, Callable[[torch.Tensor], Any]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last], ids=str)
 @pytest.mark.parametrize("name", POOLS)
 def test_a_pool_and_its_gradient_are_those_of_eager(

@@ -61,6 +61,7 @@ IN_ORDER: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", IN_ORDER)
 def test_all_values_for_one_element_are_used(name: str) -> None:
     """The last replacement wins. Eager also processes tensors this small in order."""
@@ -188,6 +189,7 @@ UPDATES: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dynamic", [True, False])
 @pytest.mark.parametrize("name", UPDATES)
 def test_a_kernel_stores_into_elements_of_an_input(name: str, dynamic: bool) -> None:

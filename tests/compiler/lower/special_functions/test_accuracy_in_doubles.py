@@ -109,6 +109,7 @@ def worst(numbers: list[float]) -> dict[tuple[str, Bound], tuple[float, float, f
     return found
 
 
+@pytest.mark.slow
 def test_the_error_of_special_functions_of_doubles_is_within_its_bound() -> None:
     for (name, bound), (off, at, eager) in worst(GRID).items():
         assert off <= bound.units, (name, at)
