@@ -61,8 +61,10 @@ SCRIPT_SHOWS = (
 )
 HUNG = Outcome(Kind.HANG, "script", "script | hang", "it did not end while it was recorded")
 """How a script ended with the backend eager if a capture did not end while it was recorded."""
-PRINTED = "it prints {}, but ends alike"
+PRINTED = "it prints {}, although it ends in the same way"
 """A note on a healthy script that prints something else in eager."""
+MOST_TRIED = 20
+"""The limit on lines that are tried as the one that tells a wrong run from a right one."""
 IF_IT_RAISED = "if it raises where these differ, the cause can be bisected"
 
 
@@ -288,7 +290,7 @@ def printed_in_eager(
         captured = _output(runs, (DYNAMO_CODE,))
     except BudgetUsed:
         return None
-    for difference in found if captured is not None else ():
+    for difference in found[:MOST_TRIED] if captured is not None else ():
         line = line_to_print(difference.wanted, eager)
         if line is not None and _tells(line, captured or "", (compiled, again)):
             return PrintedInEager(difference, line)

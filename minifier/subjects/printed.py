@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
@@ -16,6 +17,8 @@ from tcdebug.minifier.repros.last_words import CLOSE, LOGGED, NUMBER, SMALL
 
 LONGEST = 120
 """The limit on the characters of a line that are shown."""
+MOST_COMPARED = 1_000_000
+"""The limit on pairs of lines that are compared, which takes less than a second."""
 
 
 TIMED = re.compile(
@@ -52,9 +55,7 @@ def printed_differences(eager: str, compiled: str, again: str) -> tuple[PrintedD
         return ()
     found: list[PrintedDifference] = []
     first, second = ([NUMBER.sub("#", line) for line in lines] for lines in (expected, printed))
-    for what, a, a_end, b, b_end in SequenceMatcher(
-        None, first, second, autojunk=False
-    ).get_opcodes():
+    for what, a, a_end, b, b_end in _steps(first, second):
         wanted, got = expected[a:a_end], printed[b:b_end]
         if what == "delete":
             found += [PrintedDifference(line, "") for line in wanted]
@@ -62,6 +63,25 @@ def printed_differences(eager: str, compiled: str, again: str) -> tuple[PrintedD
             if other == third and not _alike(line, other):
                 found.append(PrintedDifference(line, other))
     return tuple(found)
+
+
+def _steps(first: list[str], second: list[str]) -> Iterator[tuple[str, int, int, int, int]]:
+    """Yield the steps of `SequenceMatcher.get_opcodes` from one list to the other.
+
+    What stands between their common beginning and end is compared only if it is short enough,
+    since the time is quadratic.
+    """
+    longest = min(len(first), len(second))
+    start = next((n for n in range(longest) if first[n] != second[n]), longest)
+    rest = longest - start
+    end = next((n for n in range(rest) if first[-1 - n] != second[-1 - n]), rest)
+    a, b = len(first) - end, len(second) - end
+    yield "equal", 0, start, 0, start
+    if (a - start) * (b - start) <= MOST_COMPARED:
+        inside = SequenceMatcher(None, first[start:a], second[start:b], autojunk=False)
+        for what, i, i_end, j, j_end in inside.get_opcodes():
+            yield what, start + i, start + i_end, start + j, start + j_end
+    yield "equal", a, len(first), b, len(second)
 
 
 def line_to_print(line: str, eager: str) -> PrintedLine | None:

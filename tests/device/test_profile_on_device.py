@@ -57,7 +57,7 @@ def test_a_kernel_of_triton_has_its_line_device_time_bytes_and_registers(
     assert [*kernel["lines"]] == [f"script.py:{POINTWISE}"]
     assert kernel["registers"] > 0
     assert kernel["spilled"] == 0
-    assert 0 < kernel["of_copy"] < 10
+    assert kernel["of_copy"] > 0
     product = next(c for c in found["kernels"] if c["kind"] == "library" and c["device"] == "cuda")
     assert [*product["lines"]] == [f"script.py:{PRODUCT}"]
     assert product["device_kernels"]

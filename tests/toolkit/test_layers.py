@@ -362,7 +362,8 @@ def test_a_script_that_only_prints_a_wrong_line_leads_to_the_layer_and_the_state
     assert report["failure"]["message"] == "it does not print `made 1` as it does in eager"
     assert [line.split("script.py:")[1] for line in fault["lines"]] == ["16: Scale(3)"]
     assert (
-        report["notes"][0] == "it prints `made 1` in eager, and `made 0` compiled, but ends alike"
+        report["notes"][0]
+        == "it prints `made 1` in eager, and `made 0` compiled, although it ends in the same way"
     )
     small = report["script"]["path"]
     assert python(small).stdout.strip() == "made 0"

@@ -46,6 +46,15 @@ def test_all_differences_are_found_in_the_order_of_eager() -> None:
     ]
 
 
+def test_long_outputs_are_compared_at_their_beginnings_and_ends() -> None:
+    steps = "".join(f"step {n} loss {n / 7}\n" for n in range(20_000))
+    assert differences(f"{steps}best 3\n", f"{steps}best 4\n", f"{steps}best 4\n") == [
+        "`best 3` in eager, and `best 4` compiled"
+    ]
+    words = "".join(f"{'ab'[n % 2]}\n" for n in range(4_000))
+    assert differences(f"x\n{words}y\n", f"{words}z\n", f"{words}z\n") == []
+
+
 def test_lines_that_differ_from_run_to_run_are_not_compared() -> None:
     first, again = "took 9.5 s\nloss 0.5\n", "took 8.1 s\nloss 0.5\n"
     assert differences("took 1.5 s\nloss 0.5\n", first, again) == []
