@@ -252,6 +252,9 @@ def _campaign(
         except WorkerFailed as problem:
             error("TCD011", f"a worker failed:\n{problem}", f"see {folder}")
             status = FAULT
+    if not (status or job.again or tally.examples):
+        error("TCD011", "no program was judged in this time", "give more --seconds")
+        status = FAULT
     found = [
         f for f in Findings(Path(job.findings))
         if f.slug not in before and f.state is not State.NOT_REPRODUCED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +20,8 @@ from tcdebug.reading.run_dir import Tail
 from tcdebug.strategies.devices import CPU, CUDA
 
 POLL = 0.2
-LATE = 900.0
-"""Additional seconds for a worker to shrink and bisect its findings."""
+LATE = 60.0
+"""Seconds after which a worker that does not end in time is ended."""
 
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",  # a process with threads cannot be forked, and -j uses the cores
@@ -52,6 +53,8 @@ class Campaign:
 
     def run(self, job: FuzzJob, jobs: int) -> None:
         """Run this many workers to their end. Raises WorkerFailed, BadJob."""
+        if job.seconds is not None:
+            job = msgspec.structs.replace(job, until=time.monotonic() + job.seconds)
         parts = [_part(job, k, jobs) for k in range(jobs)]
         children = [self._start(part) for part in parts]
         tail = Tail(self.folder)

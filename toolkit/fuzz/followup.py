@@ -23,7 +23,7 @@ REPORT = "report.json"
 GRACE = 20.0
 """Seconds for the minifier to end after its limit."""
 LEAST_SECONDS = 15.0
-"""Below this much time, the minifier is not started."""
+"""With less time, the minifier is not started."""
 
 
 def minified(finding: Finding, folder: Path, setup: str = "", left: float | None = None) -> Finding:
@@ -35,7 +35,7 @@ def minified(finding: Finding, folder: Path, setup: str = "", left: float | None
     path = folder / PROGRAM
     if setup:
         path.write_text(f"import runpy\n\nrunpy.run_path({setup!r})\n\n{path.read_text()}")
-    seconds = SECONDS if left is None else min(SECONDS, left)
+    seconds = SECONDS if left is None else min(SECONDS, left - GRACE)
     if seconds < LEAST_SECONDS:
         return msgspec.structs.replace(finding, note=f"no time was left: tcdebug bisect {path}")
     command = [

@@ -18,6 +18,7 @@ from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, Hypoth
 
 from tcdebug.fuzz.findings import Finding, Findings, covering
 from tcdebug.fuzz.job import ROUND
+from tcdebug.fuzz.runner import Enough
 from tcdebug.fuzz.verdict import ProgramVerdict, Status
 from tcdebug.strategies.devices import ON_CPU, Device, Options
 from tcdebug.strategies.kinds import AnyProgram, ProgramKind
@@ -27,15 +28,9 @@ from tcdebug.strategies.python.ways import DRAWN, OF_BACKEND
 
 MOST_KEPT = 1000
 """Maximum number of programs of a database that are judged."""
-LAST_SHRINKING = 5.0
-"""Seconds for a failure found when the time of the job is used up."""
 SHRINKING = 120.0
 """Time limit for shrinking a program, in seconds."""
 INDEPENDENT = "tcdebug-independent"
-
-
-class Enough(BaseException):
-    """The seconds or examples are used up. Leaves the round past every `except Exception`."""
 
 
 class LateShrinking(BaseException):
@@ -108,7 +103,10 @@ class Hunt:
     units: Sequence[str] = ()
     """Units that are switched off in some programs."""
     examples: int | None = None
-    seconds: float | None = None
+    until: float | None = None
+    """The time at which all must be done."""
+    reserve: float = 0.0
+    """The seconds before `until` that are left for judging a failure in a fresh process."""
     device: Device = ON_CPU
     options: Sequence[Options] = ()
     """Options that some programs are compiled with."""
@@ -117,10 +115,13 @@ class Hunt:
     _known: dict[str, ProgramVerdict] = field(default_factory=dict)
     _hunted: set[str] = field(default_factory=set)
     """Programs whose failure was shrunk. A finding need not cover what it was shrunk from."""
-    _began: float = field(default_factory=time.monotonic)
 
     def round(self, start: int) -> Found | None:
-        """Judge the programs of one seed, up to the first new failure. Raises Enough."""
+        """Judge the programs of one seed, up to the first new failure. Raises Enough.
+
+        If there was one, the round goes on when it is called again with the same seed: what was
+        judged is known. Which programs are judged therefore does not depend on what is known.
+        """
         return self._round(start, ROUND, self.database, (Phase.generate, Phase.shrink))
 
     def kept(self) -> Found | None:
@@ -185,7 +186,7 @@ class Hunt:
     def _verdict(self, program: AnyProgram, state: _Round) -> ProgramVerdict:
         """Return the verdict, known if a finding covers it. No program is judged twice.
 
-        Raises Enough or LateShrinking.
+        Raises Enough, or LateShrinking if a failure is being shrunk.
         """
         known = self._known.get(program.key)
         if known is not None:
@@ -197,7 +198,10 @@ class Hunt:
         if state.hunted:
             if time.monotonic() > state.until:
                 raise LateShrinking
-            verdict = self._covered(program, self.judge(program), state)
+            try:
+                verdict = self._covered(program, self.judge(program), state)
+            except Enough:
+                raise LateShrinking from None
         else:
             self._afford()
             self.judged += 1
@@ -208,15 +212,9 @@ class Hunt:
         return verdict
 
     def _shrink_until(self) -> float:
-        """Return the time until which a failure that is found now is shrunk.
-
-        It is within the limit of the job, but a failure found at its very end gets a few seconds.
-        """
-        now = time.monotonic()
-        end = now + SHRINKING
-        if self.seconds is None:
-            return end
-        return min(end, max(self._began + self.seconds, now + LAST_SHRINKING))
+        """Return the time until which a failure that is found now is shrunk."""
+        end = time.monotonic() + SHRINKING
+        return end if self.until is None else min(end, self.until - self.reserve)
 
     def _covered(
         self, program: AnyProgram, verdict: ProgramVerdict, state: _Round
@@ -232,12 +230,10 @@ class Hunt:
     @property
     def seconds_left(self) -> float | None:
         """The remaining seconds of the job; None without a limit."""
-        if self.seconds is None:
-            return None
-        return self._began + self.seconds - time.monotonic()
+        return None if self.until is None else self.until - time.monotonic()
 
     def _afford(self) -> None:
         if self.examples is not None and self.judged >= self.examples:
             raise Enough
-        if self.seconds is not None and time.monotonic() - self._began > self.seconds:
+        if self.seconds_left is not None and self.seconds_left < self.reserve:
             raise Enough

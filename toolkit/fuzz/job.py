@@ -19,9 +19,9 @@ APART = 1_000_003
 class FuzzJob(msgspec.Struct, frozen=True):
     """A campaign, as seen by one of its workers.
 
-    `examples` and `seconds` are the limits of this worker; None means no limit. `database` is a
-    folder, a redis:// address, or empty for none. `units` are switched off in some programs; if
-    empty, those of the backend are used.
+    `examples` and `seconds` are the limits of this worker; None means no limit. Its start counts.
+    `database` is a folder, a redis:// address, or empty for none. `units` are switched off in some
+    programs; if empty, those of the backend are used.
     """
 
     run_dir: str
@@ -31,6 +31,8 @@ class FuzzJob(msgspec.Struct, frozen=True):
     seed: int = 0
     examples: int | None = None
     seconds: float | None = None
+    until: float | None = None
+    """The time at which the seconds are over, by the monotonic clock of this machine."""
     units: tuple[str, ...] = ()
     database: str = ""
     bisect: bool = True

@@ -25,6 +25,10 @@ LIFETIME = 150
 """Number of programs per child. What they leave behind ends with the child."""
 
 
+class Enough(BaseException):
+    """The seconds or examples are used up. Leaves a round past every `except Exception`."""
+
+
 class NothingCompiles(Exception):
     """A child compiles nothing any more, so that its programs pass whatever is wrong.
 
@@ -52,18 +56,21 @@ class ProgramRunner:
         limits: Limits,
         output: Path,
         prepare: Callable[[], None] = lambda: None,
+        until: float | None = None,
     ) -> None:
         self.judge = judge
         self.limits = limits
         self.output = output
         self.prepare = prepare
         """Called first in each child."""
+        self.until = until
+        """The time at which the program that is being judged is left without a verdict."""
         self._child: Child | None = None
         self._served = 0
         self._before: tuple[AnyProgram, ...] = ()
 
     def __call__(self, program: AnyProgram) -> ProgramVerdict:
-        """Judge a program. Raises NothingCompiles.
+        """Judge a program. Raises NothingCompiles, and Enough if the time ends before the verdict.
 
         A failure in a used child must occur again in a new one. Otherwise an earlier program or
         chance caused it, and it is discarded. A child in which a program failed is not used again.
@@ -104,19 +111,29 @@ class ProgramRunner:
         return reply
 
     def _asked(self, program: AnyProgram) -> ProgramVerdict | Ended:
-        """Return the child's answer for a program, or how the child ended."""
+        """Return the child's answer for a program, or how the child ended. Raises Enough."""
         if self._child is None:
             self._child, self._served = fork(self._serve, self.limits, self.output), 0
         self._served += 1
         began = time.monotonic()
+        self._child.limits = limits = self._limits(began)
         reply = self._child.ask(msgspec.json.encode(program))
         if isinstance(reply, Ended):
             self._child = None
+            if reply.timed_out and limits != self.limits:
+                raise Enough
             return reply
         verdict = msgspec.json.decode(reply, type=ProgramVerdict)
         if verdict.device_lost:
             self.close()
         return msgspec.structs.replace(verdict, seconds=round(time.monotonic() - began, 3))
+
+    def _limits(self, now: float) -> Limits:
+        """Return the limits of a program that is judged from now on."""
+        if self.until is None or now + self.limits.seconds < self.until:
+            return self.limits
+        left = max(0.0, self.until - now)
+        return msgspec.structs.replace(self.limits, seconds=left, excuse=0.0)
 
     def _serve(self, parent: Parent) -> bytes:
         """In the child: judge the programs that the parent sends."""

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import difflib
 import gc
+import itertools
 import os
 import re
 import runpy
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -31,12 +34,12 @@ from tcdebug.compiler.runtime.toolchain import NoCompiler
 from tcdebug.fuzz.confirmation import judged_again
 from tcdebug.fuzz.findings import PROGRAM, Finding, Findings, State
 from tcdebug.fuzz.followup import bisected, minified
-from tcdebug.fuzz.hunt import Enough, Found, Hunt
+from tcdebug.fuzz.hunt import Found, Hunt
 from tcdebug.fuzz.job import APART, BAD_JOB, FuzzJob
 from tcdebug.fuzz.oracles import judge
 from tcdebug.fuzz.python.oracle import judge_python
 from tcdebug.fuzz.python.standalone import FAILS, confirmed
-from tcdebug.fuzz.runner import NothingCompiles, Notify, ProgramRunner
+from tcdebug.fuzz.runner import Enough, NothingCompiles, Notify, ProgramRunner
 from tcdebug.fuzz.verdict import ProgramVerdict, Status
 from tcdebug.minifier.judging.replay import SEED
 from tcdebug.minifier.processes.devices.sleeping import Sleeping
@@ -59,6 +62,10 @@ AGAIN = "again"
 """The folder of the process that judges a finding again."""
 OFTEN = 20
 """Number of rounds after which the database is read again."""
+JUDGING = 5.0
+"""Seconds for judging a program, beside the start of the process that does it."""
+LARGEST_RESERVE = 0.2
+"""The largest part of the time of a campaign that is kept for judging its last failure again."""
 COUNTED = re.compile(r"_\d+\b")
 
 
@@ -106,7 +113,8 @@ def runner(job: FuzzJob) -> ProgramRunner:
         backend.warm_up(log)
     if job.setup:
         runpy.run_path(job.setup)  # after warm-up, since it may break what warm-up needs
-    return ProgramRunner(Judging(backend, folder), job.limits, folder / "output.log", prepare)
+    judging, output = Judging(backend, folder), folder / "output.log"
+    return ProgramRunner(judging, job.limits, output, prepare, job.until)
 
 
 def _nothing() -> None:
@@ -171,32 +179,36 @@ class Worker:
         self.runner = runner(job)
         self.hunt = Hunt(
             self.runner, self.findings, job.backend, self._tell, database(job.database),
-            job.units or OF_BACKEND.get(job.backend, ()), job.examples, job.seconds,
+            job.units or OF_BACKEND.get(job.backend, ()), job.examples, job.until, reserve(job),
             device_named(job.device, large=job.large), options_for(job), job.programs,
         )  # fmt: skip
 
     def run(self) -> None:
         """Hunt with one seed per round. In some rounds, programs of the database come first."""
-        first = start = self.job.seed + APART * self.job.worker
+        first = self.job.seed + APART * self.job.worker
         kept = 0
         try:
-            while self.job.stop_after is None or kept < self.job.stop_after:
-                if (start - first) % OFTEN == 0 and (again := self._from_database()):
-                    kept += again
-                    continue
-                found = self.hunt.round(start)
-                start += 1
-                if found is not None:
-                    kept += self._keep(found)
+            for place in itertools.count():
+                if place % OFTEN == 0:
+                    kept += self._exhaust(self.hunt.kept, kept)
+                kept += self._exhaust(partial(self.hunt.round, first + place), kept)
         except Enough:
             pass
         finally:
             self.runner.close()
 
-    def _from_database(self) -> bool:
-        """Return whether a program of the database gives a new finding."""
-        found = self.hunt.kept()
-        return found is not None and self._keep(found)
+    def _exhaust(self, hunted: Callable[[], Found | None], before: int) -> int:
+        """Hunt until there is no further failure. Return how many findings were kept.
+
+        `before` is how many were kept until now. Raises Enough.
+        """
+        kept = 0
+        while self.job.stop_after is None or before + kept < self.job.stop_after:
+            found = hunted()
+            if found is None:
+                return kept
+            kept += self._keep(found)
+        raise Enough
 
     def judge_again(self) -> None:
         """Judge existing findings again. Events report the outcomes."""
@@ -267,7 +279,7 @@ class Worker:
     def _followed(self, finding: Finding, folder: Path) -> Finding:
         """Return the finding after it was seen to fail in a fresh process, and bisected."""
         if isinstance(finding.program, PythonProgram):
-            finding = confirmed(finding, folder, self.job.setup)
+            finding = confirmed(finding, folder, self.job.setup, self.hunt.seconds_left)
             fails = finding.note == FAILS
             if self.job.bisect and fails:
                 finding = bisected(finding, folder, self.hunt.seconds_left)
@@ -275,7 +287,17 @@ class Worker:
             if self.job.bisect:
                 finding = minified(finding, folder, self.job.setup, self.hunt.seconds_left)
             fails = finding.repro is not None
-        return finding if fails else judged_again(finding, self.job, folder / AGAIN)
+        if fails:
+            return finding
+        return judged_again(finding, self.job, folder / AGAIN, self.hunt.seconds_left)
+
+
+def reserve(job: FuzzJob) -> float:
+    """Return the seconds that judging a failure in a fresh process takes, as the start did."""
+    if job.seconds is None or job.until is None:
+        return 0.0
+    began = job.until - job.seconds
+    return min(time.monotonic() - began + JUDGING, LARGEST_RESERVE * job.seconds)
 
 
 def _plain(program: AnyProgram) -> AnyProgram:

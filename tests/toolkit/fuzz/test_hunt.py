@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 
 from tcdebug.fuzz import hunt as hunt_module
 from tcdebug.fuzz.findings import Finding, Findings
-from tcdebug.fuzz.hunt import Enough, Found, Hunt, simplified
+from tcdebug.fuzz.hunt import Found, Hunt, simplified
+from tcdebug.fuzz.runner import Enough
 from tcdebug.fuzz.verdict import ProgramVerdict, Status
 from tcdebug.fuzz.worker import database
 from tcdebug.strategies.kinds import AnyProgram
@@ -50,6 +52,35 @@ def test_equal_seeds_judge_equal_programs(tmp_path: Path) -> None:
     assert [p.key for p in first.programs] == [p.key for p in second.programs]
     assert found == again
     assert "sum" in found.program.ops and len(found.program.ops) <= 2
+
+
+def judged_in_rounds(hunt: Hunt, judge: Broken, count: int) -> list[str]:
+    """The programs of these rounds, without those that were only tried to shrink a failure."""
+    drawn: list[str] = []
+
+    def noted(program: AnyProgram, verdict: ProgramVerdict) -> None:
+        drawn.append(program.key)
+
+    hunt.on_verdict = noted
+    for start in range(count):
+        while (found := hunt.round(start)) is not None:
+            kept = Finding(found.verdict.signature, "", "tcdebug", "", found.program, "2.13.0")
+            hunt.findings.add(kept)
+    return drawn
+
+
+def test_equal_seeds_judge_equal_programs_whatever_is_known(tmp_path: Path) -> None:
+    """Another worker, or a database, may know a failure: a round went on only if it was known."""
+    _, found = hunted(tmp_path / "before", 7)
+    signature, program = found.verdict.signature, found.program
+    new, known = Findings(tmp_path / "new"), Findings(tmp_path / "known")
+    known.add(Finding(signature, "exception", "tcdebug", "", program, "2.13.0"))
+    first, second = (
+        judged_in_rounds(Hunt(judge, findings, "tcdebug", lambda p, v: None, None), judge, 2)
+        for judge, findings in ((Broken(), new), (Broken(), known))
+    )
+    assert first == second
+    assert len(first) > 45 and len(list(new)) == 1
 
 
 def test_a_line_that_the_failure_does_not_need_is_removed_although_others_read_it() -> None:
@@ -127,6 +158,34 @@ def test_a_worker_stops_after_its_number_of_examples(tmp_path: Path) -> None:
         for start in range(3):
             hunt.round(start)
     assert hunt.judged == 2
+
+
+def test_no_program_is_begun_in_the_time_that_is_kept_for_judging_a_failure_again(
+    tmp_path: Path,
+) -> None:
+    judge, end = Broken(), time.monotonic() + 60.0
+    hunt = Hunt(judge, Findings(tmp_path), "tcdebug", lambda p, v: None, None, until=end)
+    hunt.reserve = 90.0
+    with pytest.raises(Enough):
+        hunt.round(7)
+    assert judge.programs == []
+
+
+def test_a_failure_is_kept_as_it_is_if_the_time_ends_while_it_is_shrunk(tmp_path: Path) -> None:
+    class Late(Broken):
+        def __call__(self, program: Program) -> ProgramVerdict:
+            if self.failing:
+                raise Enough
+            verdict = super().__call__(program)
+            self.failing = verdict.status is Status.FAILED
+            return verdict
+
+        failing = False
+
+    judge = Late()
+    hunt = Hunt(judge, Findings(tmp_path), "tcdebug", lambda program, verdict: None, None)
+    found = next(f for f in map(hunt.round, range(7, 16)) if f)
+    assert found.program == judge.programs[-1]
 
 
 @pytest.fixture

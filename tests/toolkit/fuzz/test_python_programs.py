@@ -336,7 +336,7 @@ def test_a_failure_that_does_not_occur_in_a_fresh_process_is_no_finding(
     setup = tmp_path / "setup.py"
     setup.write_text(FAILING_ONCE)
     done = tcdebug(
-        "fuzz", "run", "--programs=python", "--backend=eager", "--examples=1", "--seconds=1",
+        "fuzz", "run", "--programs=python", "--backend=eager", "--examples=1", "--seconds=60",
         "--seed=2", f"--setup={setup}", "--json", "-q", "-j1", "--no-bisect",
     )  # fmt: skip
     assert done.status == 0, done.stdout + done.stderr

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tcdebug.fuzz.runner import ProgramRunner
+from tcdebug.fuzz.runner import Enough, ProgramRunner
 from tcdebug.fuzz.verdict import ProgramVerdict, Status
 from tcdebug.minifier.processes.process import Limits
 from tcdebug.strategies.program import Argument, Program, ProgramStep
@@ -94,6 +94,16 @@ def test_a_failure_in_a_used_child_is_judged_again_in_another(
 def test_a_hang_is_the_verdict_on_the_program_that_hung(runner: ProgramRunner) -> None:
     hung = runner(program("hang"))
     assert (hung.status, hung.signature) == (Status.FAILED, "forward | hang")
+
+
+def test_a_program_at_the_end_of_the_time_is_left_without_a_verdict(tmp_path: Path) -> None:
+    began = time.monotonic()
+    late = ProgramRunner(obey, Limits(60.0, 200 << 20), tmp_path / "log", until=began + 1.0)
+    assert late(program("pass")).status is Status.PASSED
+    with pytest.raises(Enough):
+        late(program("hang"))
+    assert time.monotonic() - began < 20.0
+    late.close()
 
 
 def test_the_death_of_an_idle_child_says_nothing_about_the_next_program(

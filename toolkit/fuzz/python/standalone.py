@@ -16,23 +16,30 @@ SECONDS = 120.0
 """The time limit of a script, in seconds."""
 FAILS = "the script fails in a fresh process"
 """The note of a finding that its script confirms."""
+NO_TIME = "no time was left for the script"
 DIFFERS = 1
 """The exit status of a script that sees a difference."""
 
 
-def confirmed(finding: Finding, folder: Path, setup: str = "") -> Finding:
+def confirmed(
+    finding: Finding, folder: Path, setup: str = "", left: float | None = None
+) -> Finding:
     """Return the finding with a note that says whether its script fails in a fresh process.
 
-    `setup` is a file that the script runs first. The output of the script is `log.txt`.
+    `setup` is a file that the script runs first. The output of the script is `log.txt`. `left` are
+    the seconds that there are; None without a limit.
     """
     path = folder / PROGRAM
     if setup:
         path.write_text(f"import runpy\n\nrunpy.run_path({setup!r})\n\n{path.read_text()}")
     command = [sys.executable, path.name]
     log = folder / "log.txt"
-    child = spawn(command, os.environ, folder=folder, output=log, limits=Limits(SECONDS, None))
+    seconds = SECONDS if left is None else max(0.0, min(SECONDS, left))
+    child = spawn(command, os.environ, folder=folder, output=log, limits=Limits(seconds, None))
     ended = finished(child)
-    if ended.timed_out:
+    if ended.timed_out and seconds < SECONDS:
+        note = NO_TIME
+    elif ended.timed_out:
         note = "the script does not end"
     elif ended.returncode == DIFFERS:
         note = FAILS
