@@ -158,6 +158,8 @@ CONSTRUCTS = {
         "abs of a size", dynamic=True, way="torch.export, saved and loaded"
     ),
     "export_autocast": DrawnConstruct("nested contexts", way="torch.export, saved and loaded"),
+    "export_checkpoint": DrawnConstruct("checkpoint", way="torch.export, strict"),
+    "export_checkpoints": DrawnConstruct("nested checkpoints", first=GRADIENT, way="torch.export"),
     "export_conjugate": DrawnConstruct("conjugate", way="torch.export, saved and loaded"),
     "export_detach": DrawnConstruct("detach", first=FIRST, way="torch.export, decomposed"),
     "export_gradient": DrawnConstruct("func.grad", way="torch.export"),
@@ -203,6 +205,7 @@ CONSTRUCTS = {
         "random module", wanted=("y",), first=(FIRST[0], "y = torch.tensor(2.0)", "n = 1")
     ),
     "region_array": DrawnConstruct("scalar of an array", way="nested_compile_region"),
+    "region_buffer": DrawnConstruct("module", way="nested_compile_region"),
     "region_float": DrawnConstruct("nested region", dynamic=True),
     "region_modules": DrawnConstruct(
         "regions of modules", "x = result[0]", first=(*PLAIN[:1], "y = x", "n = 1"), dynamic=True

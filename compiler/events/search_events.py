@@ -288,6 +288,21 @@ class FuzzNotReproduced(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class FuzzListed(Event):
+    """A generated program failed because of a listed finding, whose name is `cause`.
+
+    It does not count as a finding. `path` is its folder.
+    """
+
+    kind: ClassVar[str] = "fuzz.listed"
+    level: ClassVar[str] = "warning"
+    signature: str
+    ops: list[str]
+    path: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
 class FuzzAgain(Event):
     """A finding was judged again: the name of its folder, and the new result."""
 
@@ -320,5 +335,6 @@ SEARCH_EVENTS: tuple[type[Event], ...] = (
     FuzzCase,
     FuzzFinding,
     FuzzNotReproduced,
+    FuzzListed,
     FuzzAgain,
 )

@@ -257,7 +257,7 @@ def _campaign(
         status = FAULT
     found = [
         f for f in Findings(Path(job.findings))
-        if f.slug not in before and f.state is not State.NOT_REPRODUCED
+        if f.slug not in before and f.state is State.NEW
     ]  # fmt: skip
     status = status or (FAILS if found else 0)
     log.emit(RunEnd(status, round(time.monotonic() - began, 3)))

@@ -49,6 +49,8 @@ class Finding(msgspec.Struct, frozen=True):
     """The number of programs judged before this one."""
     repro: str | None = None
     note: str = ""
+    cause: str = ""
+    """The name of the listed finding that has the same cause, if there is one."""
 
     @property
     def slug(self) -> str:

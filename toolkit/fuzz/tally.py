@@ -25,6 +25,8 @@ class CampaignTally:
     findings: list[dict[str, Any]] = field(default_factory=list)
     not_reproduced: list[dict[str, Any]] = field(default_factory=list)
     """Failures that did not occur again in a fresh process."""
+    listed: Counter[str] = field(default_factory=Counter)
+    """The listed findings whose causes were met."""
     failing: dict[str, str] = field(default_factory=dict)
     """Signatures of the findings that fail again, by name."""
     judging: float = 0.0
@@ -42,6 +44,8 @@ class CampaignTally:
                 self.findings.append(data)
             elif record["event"] == "fuzz.not_reproduced":
                 self.not_reproduced.append(data)
+            elif record["event"] == "fuzz.listed":
+                self.listed[data["cause"]] += 1
             elif record["event"] == "fuzz.again" and data["status"] == "failed":
                 self.failing[data["finding"]] = data["signature"]
             elif record["event"] == "run.end":
@@ -84,5 +88,6 @@ class CampaignTally:
             fused_pairs=len(self.fused),
             findings=len(self.findings),
             not_reproduced=len(self.not_reproduced),
+            listed=self.listed.total(),
             seconds=round(self.seconds or time.monotonic() - self._began, 1),
         )

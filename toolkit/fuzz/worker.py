@@ -28,6 +28,7 @@ from tcdebug.compiler.events.search_events import (
     FuzzAgain,
     FuzzCase,
     FuzzFinding,
+    FuzzListed,
     FuzzNotReproduced,
 )
 from tcdebug.compiler.runtime.toolchain import NoCompiler
@@ -37,6 +38,7 @@ from tcdebug.fuzz.followup import bisected, minified
 from tcdebug.fuzz.hunt import Found, Hunt
 from tcdebug.fuzz.job import APART, BAD_JOB, FuzzJob
 from tcdebug.fuzz.oracles import judge
+from tcdebug.fuzz.python.listed import listed_cause
 from tcdebug.fuzz.python.oracle import judge_python
 from tcdebug.fuzz.python.standalone import FAILS, confirmed
 from tcdebug.fuzz.runner import Enough, NothingCompiles, Notify, ProgramRunner
@@ -251,7 +253,7 @@ class Worker:
     def _keep(self, found: Found) -> bool:
         """Create the folder of a finding, then minify and bisect it.
 
-        Returns False if it is known, or does not fail in a fresh process.
+        Returns False if it is known or listed, or does not fail in a fresh process.
         """
         verdict, program = found.verdict, found.program
         causes = program.causes if isinstance(program, PythonProgram) else program.ops
@@ -270,6 +272,9 @@ class Worker:
         if finding.state is State.NOT_REPRODUCED:
             self.log.emit(FuzzNotReproduced(finding.signature, ops, str(folder), finding.note))
             return False
+        if finding.cause:
+            self.log.emit(FuzzListed(finding.signature, ops, str(folder), finding.cause))
+            return False
         event = FuzzFinding(
             finding.signature, ops, str(folder), finding.examples, list(finding.culprits)
         )
@@ -279,17 +284,34 @@ class Worker:
     def _followed(self, finding: Finding, folder: Path) -> Finding:
         """Return the finding after it was seen to fail in a fresh process, and bisected."""
         if isinstance(finding.program, PythonProgram):
-            finding = confirmed(finding, folder, self.job.setup, self.hunt.seconds_left)
-            fails = finding.note == FAILS
-            if self.job.bisect and fails:
-                finding = bisected(finding, folder, self.hunt.seconds_left)
-        else:
-            if self.job.bisect:
-                finding = minified(finding, folder, self.job.setup, self.hunt.seconds_left)
-            fails = finding.repro is not None
-        if fails:
-            return finding
+            return self._followed_python(finding, finding.program, folder)
+        if self.job.bisect:
+            finding = minified(finding, folder, self.job.setup, self.hunt.seconds_left)
+        return finding if finding.repro is not None else self._judged_again(finding, folder)
+
+    def _followed_python(self, finding: Finding, program: PythonProgram, folder: Path) -> Finding:
+        """Return the finding of a Python program after the same, or with its listed cause."""
+        finding = confirmed(finding, folder, self.job.setup, self.hunt.seconds_left)
+        fails = finding.note == FAILS
+        if not fails:
+            finding = self._judged_again(finding, folder)
+        if finding.state is State.NEW:
+            cause = listed_cause(program, finding.signature, finding.message, self._passes)
+            if cause:
+                return msgspec.structs.replace(finding, state=State.KNOWN, cause=cause)
+        if self.job.bisect and fails:
+            return bisected(finding, folder, self.hunt.seconds_left)
+        return finding
+
+    def _judged_again(self, finding: Finding, folder: Path) -> Finding:
         return judged_again(finding, self.job, folder / AGAIN, self.hunt.seconds_left)
+
+    def _passes(self, program: AnyProgram) -> bool:
+        """Return whether a program passes; not if no time is left to see it."""
+        try:
+            return self.runner(program).status is Status.PASSED
+        except Enough:
+            return False
 
 
 def reserve(job: FuzzJob) -> float:

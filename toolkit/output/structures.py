@@ -59,7 +59,8 @@ class CampaignSummary(msgspec.Struct, frozen=True):
     `examples` are generated programs, and `valid` the fraction of them that eager accepts and
     Dynamo captures. `known` programs fail in a way that a finding covers. For `discarded` programs,
     rounding alone explains the difference. `not_reproduced` failures did not occur again in a fresh
-    process, and are no findings.
+    process, and `listed` ones have the cause of a finding that the documentation lists. Both are no
+    findings.
     """
 
     examples: int
@@ -76,6 +77,7 @@ class CampaignSummary(msgspec.Struct, frozen=True):
     fused_pairs: int
     findings: int
     not_reproduced: int
+    listed: int
     seconds: float
 
 

@@ -17,7 +17,7 @@ from tcdebug.strategies.program import Program, ProgramStep
 NUMBERS = CampaignSummary(
     examples=60, passed=60, failed=0, known=0, discarded=0, invalid=0, valid=1.0,
     programs_per_second=24.0, second_calls=9, operations=8, pairs=7, fused_pairs=6, findings=0,
-    not_reproduced=0, seconds=2.5,
+    not_reproduced=0, listed=0, seconds=2.5,
 )  # fmt: skip
 
 

@@ -110,6 +110,25 @@ def _internal() -> object:
     raise InternalTorchDynamoError("no such variable")
 
 
+def _unknown_key_in_a_graph() -> None:
+    torch.fx.Interpreter(torch.fx.symbolic_trace(lambda x: _leaf(x))).run(1)
+
+
+def _unknown_key_of_torch_in_a_graph() -> None:
+    """An interpreter raises a KeyError again as a RuntimeError, which hid it."""
+    torch.fx.Interpreter(torch.fx.symbolic_trace(lambda x: _none(x))).run(1)
+
+
+@torch.fx.wrap
+def _leaf(x: object) -> object:
+    return {}[x]
+
+
+@torch.fx.wrap
+def _none(x: object) -> object:
+    return torch.nn.ModuleDict({})["none"]
+
+
 @pytest.mark.parametrize(
     ("raises", "internal"),
     [
@@ -119,6 +138,8 @@ def _internal() -> object:
         (lambda: torch.nn.Module()(1), False),
         (lambda: [][0], False),
         (_unknown_key, False),
+        (_unknown_key_in_a_graph, False),
+        (_unknown_key_of_torch_in_a_graph, True),
         (_internal, True),
     ],
 )

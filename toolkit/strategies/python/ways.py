@@ -91,6 +91,9 @@ class NotExported(Exception):
 
 
 def is_internal(error):
+    cause = error.__cause__
+    if type(cause) is KeyError and cause.args == error.args:
+        error = cause  # torch.fx raises it again as a RuntimeError
     last = error.__traceback__
     while last.tb_next is not None:
         last = last.tb_next
