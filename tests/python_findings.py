@@ -17,7 +17,7 @@ T = TypeVar("T")
 FIRST = ("x = torch.ones(2, 3, requires_grad=True)", "y = torch.ones(3)", "n = 1")
 RECENT = (
     "stored_generator", "data_attribute", "random_dtype", "function_name", "docstring",
-    "vmap_function", "dynamic_buffer",
+    "vmap_function", "dynamic_buffer", "call_counter",
 )  # fmt: skip
 """Regressions in torch 2.15."""
 MENDED = ("generator_throw", "region_modules")
@@ -121,7 +121,9 @@ CONSTRUCTS = {
         backend="aot_eager",
         first=GRADIENT,
     ),
+    "bound_method": DrawnConstruct("get across a break", first=PLAIN),
     "builtin_shadowed": DrawnConstruct("shadowed builtin", "max = min"),
+    "call_counter": DrawnConstruct("decorated function"),
     "chain_map": DrawnConstruct("chain map", "CHOSEN_LEVELS['level'] = 7.5"),
     "chunk_write": DrawnConstruct("unbind", "result[-1].add_(1)", backend="aot_eager"),
     "class_bases": DrawnConstruct("bases of a class", "Based.__bases__ = (Tripling,)"),

@@ -11,8 +11,12 @@ import pytest
 from tcdebug.fuzz.python.execution import Execution
 from tcdebug.fuzz.python.oracle import judge_python
 from tcdebug.fuzz.verdict import Status
+from tcdebug.strategies.python.features.iteration import ITERATION
+from tcdebug.strategies.python.features.language import LANGUAGE
 from tcdebug.strategies.python.features.modules import MODULES
+from tcdebug.strategies.python.features.objects import OBJECTS
 from tcdebug.strategies.python.features.regions import FURTHER_HIGHER_ORDER, REGIONS
+from tcdebug.strategies.python.features.standard_library import STANDARD_LIBRARY
 from tcdebug.strategies.python.features.training import TRAINING
 from tcdebug.strategies.python.python_program import PythonProgram
 from tcdebug.strategies.python.python_programs import feature_names
@@ -20,7 +24,10 @@ from tcdebug.strategies.python.ways import OF_BACKEND
 from tests.planted_in_features import LEAF, PLANTED_IN_FEATURES
 from tests.python_findings import DrawnConstruct
 
-FEATURES = (*MODULES, *REGIONS, *FURTHER_HIGHER_ORDER, *TRAINING)
+FEATURES = (
+    *ITERATION, *LANGUAGE, *MODULES, *OBJECTS, *REGIONS, *FURTHER_HIGHER_ORDER, *STANDARD_LIBRARY,
+    *TRAINING,
+)  # fmt: skip
 
 
 def judged(made: PythonProgram, folder: Path, backend: str) -> Status:

@@ -111,6 +111,16 @@ LISTED = (
     ListedCause("intermediate_grad", r"\.grad is (not )?None"),
     ListedCause("globals_written", r"\bglobals\(\)\["),
     ListedCause("locals_unbound", r"\blocals\(\)"),
+    ListedCause("call_counter", r"\braised\.calls\b"),
+    ListedCause("compiled_attribute", r"\bmarked\.seen\b"),
+    ListedCause("bound_method", r"(?<!def )\bchosen\(\)", "'a'", "recompile"),
+    ListedCause(
+        "view_in_no_grad", r"torch\.no_grad\(\)", "torch.enable_grad()", "grad_fn is set"
+    ),
+    ListedCause(
+        "export_checkpoints", r"\bcheckpoint\(torch\.sin, ",
+        "(lambda f, v, use_reentrant: f(v))(torch.sin, ", "instead of .*requires_grad",
+    ),
     ListedCause("random_dtype", r"\brandom\.", said="float64.* instead of .*float32"),
     ListedCause(
         "region_float", "",

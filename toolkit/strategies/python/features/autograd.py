@@ -133,10 +133,28 @@ SCAN = "from torch._higher_order_ops import scan"
 ASSOCIATIVE = "from torch._higher_order_ops import associative_scan"
 MAP = "from torch._higher_order_ops.map import map as map_rows"
 CHECKPOINT = "from torch.utils.checkpoint import checkpoint\nFACTORS = [2.0]"
+PRODUCT = """
+class Product(torch.autograd.Function):
+    rate = 1.0
+    @staticmethod
+    def forward(ctx, one, two):
+        ctx.save_for_backward(one, two)
+        return one * two + one
+    @staticmethod
+    def backward(ctx, gradient):
+        one, two = ctx.saved_tensors
+        return gradient * (two + Product.rate), gradient * one
+"""
 AUTOGRAD = (
     written("autograd function", "Scaled.apply({a}, {c})", FUNCTION, "Scaled.rate = 3.0"),
     statements("autograd function with two results", "{t}, other = Split.apply({a})\n"
                "{t} = {t} + other", TWO_RESULTS),
+    statements("autograd function of one tensor twice", "twice = {a} * 1.0\n"
+               "{t} = Product.apply(twice, twice)", PRODUCT, "Product.rate = 3.0"),
+    statements("autograd function of a view", "twice = {a} * 1.0\n"
+               "{t} = Product.apply(twice, twice.view_as(twice))", PRODUCT, "Product.rate = 3.0"),
+    statements("autograd function of a detached tensor", "twice = {a} * 1.0\n"
+               "{t} = Product.apply(twice, twice.detach())", PRODUCT, "Product.rate = 3.0"),
     statements("autograd function in place", "{t} = {a} * 1\n{t} = Halved.apply({t})", DIRTY),
     statements("hook on a tensor", "{t} = {a} * 2\nif {t}.requires_grad:\n"
                "    {t}.register_hook(lambda gradient: gradient * {c})"),

@@ -49,6 +49,8 @@ class Numbering:
     numbers = itertools.count(1)
 NUMBERING = Numbering()
 """
+NOTES = "NOTES = []"
+GROWING = "GROWING = [1.0]"
 ITERATION = (
     statements("list comprehension", "{t} = [{a} * k for k in range(3) if k != n][-1]"),
     statements("dict comprehension", "{t} = {{k: {a} * k for k in (1, 2)}}[2]"),
@@ -116,4 +118,34 @@ ITERATION = (
     written("walrus", "(m := n + 1) * {a} + m"),
     written("lru_cache", "{a} * cached_level(n)", "import functools\nLEVELS = {1: 2.0}\n"
             "@functools.lru_cache\ndef cached_level(k):\n    return LEVELS.get(k, 3.0)"),
+    statements("list that grows in a loop", "for item in GROWING:\n    if len(GROWING) < 6:\n"
+               "        GROWING.append(item + 1)\n{t} = {a} * sum(GROWING)", GROWING,
+               "GROWING[:] = [2.0]", "del GROWING[1:]"),
+    statements("list that shrinks in a loop", "items = [1.0, 2.0, 3.0, 4.0]\nfor item in items:\n"
+               "    items.remove(item)\n{t} = {a} * sum(items)"),
+    statements("list that grows in reverse", "items = [1.0, 2.0, 3.0]\n"
+               "for item in reversed(items):\n    items.append(item)\n{t} = {a} * len(items)"),
+    statements("list that grows in a generator", "items = [1.0, 2.0]\ndef grown():\n"
+               "    for item in items:\n        if len(items) < 5:\n"
+               "            items.append(item * 2)\n        yield item\n{t} = {a} * sum(grown())"),
+    statements("dict that grows in a loop", "table = {{'a': 1.0}}\ntry:\n    for key in table:\n"
+               "        table[key + 'b'] = 2.0\nexcept RuntimeError:\n    table['c'] = 3.0\n"
+               "{t} = {a} * len(table)"),
+    statements("insert before an iterator", "items = [1.0, 2.0, 3.0]\nlater = iter(items)\n"
+               "first = next(later)\nitems.insert(0, 9.0)\n{t} = {a} * (first + next(later))"),
+    statements("append after an iterator", "items = [1.0, 2.0]\nlater = iter(items)\n"
+               "list(later)\nitems.append(4.0)\n{t} = {a} * len(list(later))"),
+    statements("zip of an iterator", "source = iter([1.0, 2.0, 3.0])\n"
+               "pairs = list(zip(source, [5.0]))\n{t} = {a} * next(source) + len(pairs)"),
+    statements("strict zip", "{t} = {a} * 1\ntry:\n    list(zip((1, 2), (n,), strict=True))\n"
+               "except ValueError:\n    {t} = {t} + 5"),
+    statements("any that writes", "seen = []\n"
+               "found = any(seen.append(k) or k > 0 for k in range(4))\n"
+               "{t} = {a} * len(seen) + found"),
+    statements("map that writes", "later = map(lambda item: NOTES.append(item) or item, "
+               "[1.0, 2.0])\n{t} = {a} * len(NOTES)\n{t} = {t} + sum(later)", NOTES,
+               "NOTES.clear()"),
+    statements("filter that writes", "later = filter(lambda item: NOTES.append(item) or item > 1, "
+               "[1.0, 2.0])\nfirst = next(later)\n{t} = {a} * (first + len(NOTES))", NOTES,
+               "NOTES.clear()"),
 )  # fmt: skip

@@ -115,6 +115,19 @@ WORDS = "WORDS = {'a': 1.0, 'b': 2.0}\nMORE = {'b': 3.0, 'c': 4.0}"
 WORD_CHANGES = ("WORDS['a'] = 5.0", "MORE['d'] = 6.0", "MORE.clear()", "WORDS = {'c': 7.0}")
 CHOSEN = "PICKED = {1, 2, 3}\nOTHERS = {2, 5}"
 CHOSEN_CHANGES = ("PICKED.add(5)", "OTHERS.clear()", "PICKED = frozenset((2, 5))")
+WRAPPED = """
+import functools
+def doubled(function):
+    @functools.wraps(function)
+    def inner(*values):
+        inner.calls += 1
+        return function(*values) * 2
+    inner.calls = 0
+    return inner
+@doubled
+def raised(value):
+    return value + 1
+"""
 LANGUAGE = (
     statements("return in finally", "{t} = returning({a}, n > 1) + len(LOG)", RETURNING,
                "LOG.clear()"),
@@ -194,4 +207,10 @@ LANGUAGE = (
     statements("chained comparison", "{t} = {a} * (2 if 0 < n <= 2 != len(x) else 3)"),
     statements("augmented list", "items = kept_items = [1.0]\nitems += [n]\n"
                "{t} = {a} * len(kept_items)"),
+    written("decorated function", "raised({a}) + raised.calls", WRAPPED, "raised.calls = 5",
+            "raised = doubled(lambda value: value * 3)"),
+    written("wrapped function", "raised.__wrapped__({a}) * 2", WRAPPED,
+            "raised.__wrapped__ = lambda value: value * 7"),
+    written("ratio of a number", "{a} * float(n or 1).as_integer_ratio()[1] if n == n else {a}"),
+    written("indices of a slice", "{a} * slice(1, None, 2).indices(x.shape[0])[2]"),
 )  # fmt: skip

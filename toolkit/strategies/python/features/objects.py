@@ -190,6 +190,36 @@ settings = types.ModuleType("settings")
 settings.level = 1.0
 sys.modules["settings"] = settings
 """
+RECORDER = """
+class Recorder:
+    items = []
+    table = {}
+    def note(self, value):
+        type(self).items.append(value)
+    @classmethod
+    def mark(cls, value):
+        cls.table[value] = len(cls.table)
+class Quiet(Recorder):
+    pass
+RECORDER = Recorder()
+"""
+RECORDER_CHANGES = (
+    "Recorder.items.clear()", "Recorder.items = [1]", "Quiet.items = [2, 3]",
+    "Recorder.table.clear()",
+)  # fmt: skip
+RUNNER = """
+class Slow:
+    level = 1.0
+    def act(self, value):
+        return value * 2
+class Fast:
+    level = 3.0
+    def act(self, value):
+        return value * 5
+RUNNER = Slow()
+"""
+RUNNER_CHANGES = ("RUNNER.__class__ = Fast", "RUNNER.level = 7.0", "RUNNER = Slow()")
+NOTED = "NOTED = []"
 OBJECTS = (
     written("attribute", "{a} * BOX.scale", BOX, *BOX_CHANGES),
     written("class attribute", "{a} * BOX.bonus", BOX, *BOX_CHANGES),
@@ -255,4 +285,33 @@ OBJECTS = (
             "settings = types.SimpleNamespace(level=3.0)"),
     statements("local class", "class Local:\n    level = n\n    def act(self, value):\n"
                "        return value * self.level\n{t} = Local().act({a})"),
+    statements("append to a list of a class", "Recorder.items.append(n)\n"
+               "{t} = {a} * len(Recorder.items)", RECORDER, *RECORDER_CHANGES),
+    statements("append through an instance", "RECORDER.items.append(n)\n"
+               "{t} = {a} * len(Recorder.items)", RECORDER, *RECORDER_CHANGES),
+    statements("append through a subclass", "Quiet.items.append(n)\n"
+               "{t} = {a} * len(Recorder.items)", RECORDER, *RECORDER_CHANGES),
+    statements("append through type(self)", "RECORDER.note(n)\n{t} = {a} * len(RECORDER.items)",
+               RECORDER, *RECORDER_CHANGES),
+    statements("class method that writes", "Quiet.mark(n)\n{t} = {a} * len(Recorder.table)",
+               RECORDER, *RECORDER_CHANGES),
+    statements("list of a class extended", "Recorder.items += [n]\n"
+               "{t} = {a} * len(Quiet.items)", RECORDER, *RECORDER_CHANGES),
+    written("class of an instance", "RUNNER.act({a}) * RUNNER.level", RUNNER, *RUNNER_CHANGES),
+    statements("write __class__", "RUNNER.__class__ = Fast\n{t} = RUNNER.act({a}) * RUNNER.level",
+               RUNNER, *RUNNER_CHANGES),
+    written("isinstance of a changed class", "{a} * (2 if isinstance(RUNNER, Fast) else 3)", RUNNER,
+            *RUNNER_CHANGES),
+    written("name of a class", "{a} * (2 if type(RUNNER).__name__ == 'Fast' else 3)", RUNNER,
+            *RUNNER_CHANGES, "Slow.__name__ = 'Fast'"),
+    statements("local class that writes", "class Helper:\n    def touch(self):\n"
+               "        NOTED.append(n)\nHelper().touch()\n{t} = {a} * len(NOTED)", NOTED,
+               "NOTED.clear()"),
+    statements("local context that writes", "class Helper:\n    def __enter__(self):\n"
+               "        NOTED.append(1)\n    def __exit__(self, *error):\n"
+               "        NOTED.append(2)\nwith Helper():\n    {t} = {a} * len(NOTED)\n"
+               "{t} = {t} + len(NOTED)", NOTED, "NOTED.clear()"),
+    statements("local property that writes", "class Helper:\n    @property\n    def level(self):\n"
+               "        NOTED.append(n)\n        return len(NOTED)\n{t} = {a} * Helper().level",
+               NOTED, "NOTED.clear()"),
 )  # fmt: skip

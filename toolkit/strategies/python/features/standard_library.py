@@ -83,6 +83,17 @@ import collections
 WINDOW = collections.deque([1.0, 2.0, 3.0], maxlen=3)
 """
 WINDOW_CHANGES = ("WINDOW.append(9.0)", "WINDOW.clear()", "WINDOW = collections.deque([5.0])")
+ARRAY = "import array\nNUMBERS = array.array('d', [1.0, 2.0])"
+SCORED = "SCORES = [3.0, 1.0, 2.0]\nRANKS = {1.0: 5.0, 2.0: 0.5, 3.0: 1.0}"
+SCORED_CHANGES = ("RANKS[2.0] = 9.0", "RANKS[3.0] = 0.1", "SCORES.reverse()", "SCORES.remove(1.0)")
+OUTSIDE = """
+import itertools
+NAMED = {"a": 2.0, "b": 3.0}
+@torch.compiler.disable
+def chosen():
+    return "a"
+"""
+NAMED_CHANGES = ("NAMED['a'] = 4.0", "del NAMED['a']")
 STANDARD_LIBRARY = (
     written("chain map", "{a} * LEVELS_CHAIN['level']", CHAIN, *CHAIN_CHANGES),
     written("length of a chain map", "{a} * len(LEVELS_CHAIN)", CHAIN, *CHAIN_CHANGES),
@@ -155,4 +166,24 @@ STANDARD_LIBRARY = (
     written("groupby", "{a} * len([k for k, _ in itertools.groupby((1, 1, n))])",
             "import itertools"),
     written("random", "{a} * random.Random(3).random()", "import random"),
+    written("array of numbers", "{a} * NUMBERS[0] + len(NUMBERS)", ARRAY, "NUMBERS[0] = 5.0",
+            "NUMBERS.append(1.0)"),
+    written("sum of an array", "{a} * sum(NUMBERS)", ARRAY, "NUMBERS[0] = 5.0",
+            "NUMBERS.append(1.0)"),
+    written("max with a key", "{a} * max(SCORES, key=lambda score: RANKS[score])", SCORED,
+            *SCORED_CHANGES),
+    written("sorted with a key", "{a} * sorted(SCORES, key=RANKS.get)[0]", SCORED, *SCORED_CHANGES),
+    written("min of a dict with a key", "{a} * min(RANKS, key=RANKS.__getitem__)", SCORED,
+            *SCORED_CHANGES),
+    statements("sort in place with a key", "SCORES.sort(key=RANKS.get, reverse=True)\n"
+               "{t} = {a} * SCORES[0]", SCORED, *SCORED_CHANGES),
+    written("products and roots", "{a} * math.prod(x.shape) + math.fsum([0.1] * 10) "
+            "+ math.isqrt(10)", "import math"),
+    written("exponent of a size", "{a} * math.frexp(float(x.shape[0]))[1] + math.ldexp(1.0, 2)",
+            "import math"),
+    written("get across a break", "{a} * NAMED.get(chosen(), 5.0)", OUTSIDE, *NAMED_CHANGES),
+    written("join across a break", "{a} * len('-'.join([chosen(), 'bc']))", OUTSIDE),
+    written("fromkeys across a break", "{a} * len(dict.fromkeys(chosen()))", OUTSIDE),
+    written("method across a break", "{a} * chosen().upper().count('A')", OUTSIDE),
+    written("index across a break", "{a} * list(NAMED).index(chosen())", OUTSIDE, *NAMED_CHANGES),
 )  # fmt: skip

@@ -83,4 +83,25 @@ TENSORS = (
     statements("view in no_grad", "with torch.no_grad():\n    {t} = {a}[...]"),
     statements("graph break", GRAPH_BREAK),
     statements("gradient of an input", "{t} = {a} if x.grad is None else {a} + x.grad"),
+    statements("select_scatter", "base = {a} * 2.0\n{t} = base * 1.0\n"
+               "if base.dim() and len(base):\n"
+               "    {t} = torch.select_scatter(base, base.select(0, 0), 0, 0)\nbase.add_(1)"),
+    statements("slice_scatter", "base = {a} * 2.0\n{t} = base * 1.0\nif base.dim():\n"
+               "    {t} = torch.slice_scatter(base, base[:1], 0, 0, 1)\nbase.mul_(3)"),
+    statements("diagonal_scatter", "base = {a} * 2.0\n{t} = base * 1.0\nif base.dim() == 2:\n"
+               "    {t} = torch.diagonal_scatter(base, base.diagonal())\nbase.fill_(3)"),
+    statements("where of equal tensors", "base = {a} * 2.0\n"
+               "{t} = torch.where(torch.ones((), dtype=torch.bool), base, base)\nbase.mul_(3)"),
+    statements("contiguous or itself", "base = {a} * 2.0\n{t} = base.contiguous()\n{t}.add_(1)\n"
+               "{t} = {t} + base"),
+    statements("conversion or itself", "base = {a} * 2.0\n{t} = base.to({b}.dtype)\n{t}.add_(1)\n"
+               "{t} = {t} + base"),
+    statements("reshape or itself", "base = {a} * 2.0\n{t} = base.reshape(base.shape)\n"
+               "base.add_(1)"),
+    statements("exchanged data", "one, two = {a} * 1.0, {a} * 2.0\n"
+               "one.data, two.data = two.data, one.data\n{t} = one"),
+    written("sum of sizes", "{a} * (type(x.shape + (2,)) is torch.Size) + (x.shape + (2,))[-1]"),
+    written("size as a key", "{a} * {{x.shape: 2.0}}.get(torch.Size((2, 3)), 4.0)"),
+    written("bits of a size", "{a} * (x.shape[0] ^ 3) + (x.shape[0] << 1) + (~x.shape[0])"),
+    written("chained comparison of a size", "{a} * (1 < x.shape[0] <= 3) + (x.shape[0] in (2, 3))"),
 )  # fmt: skip
