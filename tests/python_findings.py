@@ -196,6 +196,7 @@ CONSTRUCTS = {
     "lazy_module": DrawnConstruct("lazy module", "LAZY = torch.nn.LazyLinear(3)"),
     "locals_resumed": DrawnConstruct("graph break", then="locals()"),
     "locals_unbound": DrawnConstruct("locals()", then="nonlocal"),
+    "long_handler": DrawnConstruct("long handler", then="graph break"),
     "maximum_bool": DrawnConstruct("min and max", first=(*PLAIN[:2], "n = True"), dynamic=True),
     "maximum_number": DrawnConstruct("largest number", first=WHOLE, dynamic=True),
     "negative_power": DrawnConstruct("power of a number", first=NEGATIVE, dynamic=True),

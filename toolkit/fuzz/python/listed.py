@@ -146,6 +146,7 @@ LISTED = (
     ListedCause(
         "export_jacfwd", r"func\.(jacfwd|hessian)\(", said="object has no attribute 'constant'"
     ),
+    ListedCause("long_handler", "", said="exception table entry start instruction has no offset"),
     ListedCause("hook_removed", "", said="idx must not be None for hook removal"),
     ListedCause("setattr_dotted", "", said="AttrSource member must not contain"),
     ListedCause("maximum_bool", "", said=r"The argument '\w+' is not comparable"),

@@ -115,6 +115,10 @@ WORDS = "WORDS = {'a': 1.0, 'b': 2.0}\nMORE = {'b': 3.0, 'c': 4.0}"
 WORD_CHANGES = ("WORDS['a'] = 5.0", "MORE['d'] = 6.0", "MORE.clear()", "WORDS = {'c': 7.0}")
 CHOSEN = "PICKED = {1, 2, 3}\nOTHERS = {2, 5}"
 CHOSEN_CHANGES = ("PICKED.add(5)", "OTHERS.clear()", "PICKED = frozenset((2, 5))")
+LONG_HANDLER = (
+    "{t} = {a} * 1.0\ntry:\n    pass\nexcept ValueError:\n" + "    {t} = {t} + 1\n" * 60
+    + "finally:\n    {t} = {t} * 2.0"
+)  # fmt: skip
 WRAPPED = """
 import functools
 def doubled(function):
@@ -207,6 +211,7 @@ LANGUAGE = (
     statements("chained comparison", "{t} = {a} * (2 if 0 < n <= 2 != len(x) else 3)"),
     statements("augmented list", "items = kept_items = [1.0]\nitems += [n]\n"
                "{t} = {a} * len(kept_items)"),
+    statements("long handler", LONG_HANDLER),
     written("decorated function", "raised({a}) + raised.calls", WRAPPED, "raised.calls = 5",
             "raised = doubled(lambda value: value * 3)"),
     written("wrapped function", "raised.__wrapped__({a}) * 2", WRAPPED,
