@@ -84,6 +84,7 @@ def test_a_conversion_agrees_with_eager(source: torch.dtype) -> None:
     assert_as_eager(compiled(function), function, inputs, exact=True)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_mixed_operands_are_promoted_as_in_eager(dtype: torch.dtype) -> None:
     def function(x: torch.Tensor, zero_d: torch.Tensor, *others: torch.Tensor) -> Any:

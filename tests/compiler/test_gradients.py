@@ -47,6 +47,7 @@ TABLE: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", TABLE)
 def test_gradients_are_those_of_eager(name: str) -> None:
     function, inputs = TABLE[name]

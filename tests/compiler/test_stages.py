@@ -9,6 +9,7 @@ from programs import PROGRAMS, Program
 from stages import INTERPRETED, Captured, recording_backend
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
 def test_every_stage_computes_what_eager_computes(program: Program) -> None:
     captured = Captured()

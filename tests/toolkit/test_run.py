@@ -173,6 +173,7 @@ def test_the_variable_says_if_a_script_hides_tcdebug_and_does_not_run_it(
     assert f"TCDEBUG_REPRO has no effect: 'import tcdebug' finds {tmp_path}" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_healthy_program_behaves_the_same_with_the_variable_set(
     python: Command, script: Script, tmp_path: Path
 ) -> None:

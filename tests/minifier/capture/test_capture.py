@@ -38,6 +38,7 @@ def broken_in_two(x: torch.Tensor) -> torch.Tensor:
     return y.tanh()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("warm")
 def test_each_graph_between_breaks_is_a_script_that_passes(tmp_path: Path) -> None:
     compiled = torch.compile(broken_in_two, backend="aot_eager")

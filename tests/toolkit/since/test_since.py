@@ -146,6 +146,7 @@ def test_the_repro_of_a_whole_script_judges_itself(tmp_path: Path) -> None:
     assert trials.run("2.13").standing is Standing.UNKNOWN
 
 
+@pytest.mark.slow
 def test_a_repro_runs_where_tcdebug_is_not_installed(tmp_path: Path) -> None:
     graph = fx.symbolic_trace(lambda x: (x.tanh(),))
     case = Case(graph, (CaseInput("x", torch.ones(3)),))
