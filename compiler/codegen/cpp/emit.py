@@ -19,6 +19,7 @@ from tcdebug.compiler.codegen.cpp.text import (
     operation,
 )
 from tcdebug.compiler.codegen.kernels.flatten import FlatNode
+from tcdebug.compiler.codegen.kernels.half_pairs import PAIR
 from tcdebug.compiler.codegen.kernels.half_values import as_float, rounds
 from tcdebug.compiler.ir.arithmetic.index import Axis, Index
 from tcdebug.compiler.ir.arithmetic.index_text import render
@@ -374,5 +375,7 @@ class CppEmitter:
         text = CppIndex(self._places(IndexValue(torch.int64, node.address)))
         checked = (a for a in node.address.atoms if isinstance(a, Indirect) and a.checked)
         good = " && ".join(sorted(f"{self._place_of(a).text}_good" for a in checked))
-        line = f"{self._storage[node.name]}[{render(node.address, text)}] = {value.text};"
+        memory = f"{self._storage[node.name]}[{render(node.address, text)}]"
+        pair = node.dtype == PAIR
+        line = f"store_pair({memory}, {value.text});" if pair else f"{memory} = {value.text};"
         self.innermost.add(f"if ({good}) {line}" if good else line)

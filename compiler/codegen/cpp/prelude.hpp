@@ -200,6 +200,16 @@ static inline float round_to_bfloat16(float x) {
 }
 static inline bfloat16 to_bfloat16(float x) { return narrow_to_bfloat16(round_to_bfloat16(x)); }
 
+// Two neighbouring numbers in bfloat16 as one integer. The first one has the lower bits.
+typedef uint32_t __attribute__((aligned(2), may_alias)) Pair;
+static inline uint32_t load_pair(const bfloat16& first) { return *(const Pair*)&first; }
+static inline void store_pair(bfloat16& first, uint32_t pair) { *(Pair*)&first = pair; }
+static inline float first_of_pair(uint32_t pair) { return bits_as<float>(pair << 16); }
+static inline float second_of_pair(uint32_t pair) { return bits_as<float>(pair & 0xffff0000u); }
+static inline uint32_t joined_to_pair(float first, float second) {
+  return bits_as<uint32_t>(first) >> 16 | (bits_as<uint32_t>(second) & 0xffff0000u);
+}
+
 // float16. Its exponents are floats' with 112 subtracted, so that a power of two converts all numbers
 // but infinity and NaN. Adding 0.5 rounds a subnormal result to its last place. g++ 12 does not
 // vectorize conversions of _Float16 without instructions for its arithmetic.

@@ -11,7 +11,7 @@ from tcdebug.compiler.codegen.cpp.kernel import CppKernelWriter, KernelParameter
 from tcdebug.compiler.codegen.cpp.lanes import LANES, block_of
 from tcdebug.compiler.codegen.cpp.short_columns import rows_together
 from tcdebug.compiler.codegen.cpp.text import TYPES
-from tcdebug.compiler.codegen.cpp.transposed_loads import tiling, transposed_rows
+from tcdebug.compiler.codegen.cpp.transposed_loads import TransposedRows, tiling, transposed_rows
 from tcdebug.compiler.codegen.cpp.variants import (
     VECTOR,
     KernelVariant,
@@ -27,12 +27,18 @@ from tcdebug.compiler.codegen.kernels.call import KernelCall, describe
 from tcdebug.compiler.codegen.kernels.column_values import with_column_values
 from tcdebug.compiler.codegen.kernels.cut_axes import with_cut_axes
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, flatten
+from tcdebug.compiler.codegen.kernels.half_pairs import (
+    Paired,
+    paired_across_rows,
+    paired_along_rows,
+)
 from tcdebug.compiler.codegen.kernels.half_values import has_half_values, with_half_values
 from tcdebug.compiler.codegen.kernels.loop_order import by_strides
 from tcdebug.compiler.codegen.kernels.sharing import numbered_text, shared
 from tcdebug.compiler.codegen.kernels.sweeps import segments
 from tcdebug.compiler.codegen.kernels.unroll import unrolled
 from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.ir.arithmetic.index import Axis
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
 from tcdebug.compiler.ir.graph import Buffer
 from tcdebug.compiler.schedule.kernel import Kernel
@@ -109,8 +115,13 @@ def _write(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> KernelC
     points = unrolled(flat)
     if points is not None and gate.allows("codegen.unroll", kernel.subject):
         flat, call = points.kernel, replace(call, points=points.names)
+    pairs = _paired(flat)
+    if pairs is not None and gate.allows("codegen.pairs", kernel.subject):
+        flat, call = pairs.kernel, replace(call, points=pairs.names)
+        choices = _choose(flat, kernel.subject, gate, pairs.axis)
+    else:
+        choices = _choose(flat, kernel.subject, gate)
     storage = call.storage()
-    choices = _choose(flat, kernel.subject, gate)
     declarations = [
         *(f"const {TYPES[buffers[n].dtype]}* __restrict__ {storage[n]}" for n in call.loads),
         *(f"{TYPES[buffers[n].dtype]}* __restrict__ {storage[n]}" for n in call.stores),
@@ -149,8 +160,25 @@ def _packed(name: str, declarations: Sequence[str]) -> str:
     return f'extern "C" int {name}_packed(const int64_t* g) {{ return {call}; }}'
 
 
-def _choose(flat: FlatKernel, subject: str, gate: Gate) -> KernelVariant:
-    """Choose how to write a kernel. The gate is asked only about choices that matter for it."""
+def _paired(flat: FlatKernel) -> Paired | None:
+    """Return a kernel with `codegen.pairs` along the axis of vector lanes."""
+    if tiling(flat) is not None:
+        return None
+    lane = lane_axis(flat, transposing=True)
+    if lane is None:
+        return paired_along_rows(flat)
+    if transposed_rows(flat, lane, LANES) is not None or rows_together(flat, lane) > 1:
+        return None
+    return paired_across_rows(flat, lane)
+
+
+def _lanes(
+    flat: FlatKernel, subject: str, gate: Gate, pairs: Axis | None
+) -> tuple[Axis | None, TransposedRows | None]:
+    """Choose an outer axis for vector lanes, and whether rows are transposed for them."""
+    if pairs is not None:
+        columns = pairs in flat.outer and gate.allows("codegen.column", subject)
+        return pairs if columns else None, None
     lane = lane_axis(flat, transposing=True)
     transposed = transposed_rows(flat, lane, LANES) if lane is not None else None
     if transposed is not None and not gate.allows("codegen.tile", subject):
@@ -159,6 +187,15 @@ def _choose(flat: FlatKernel, subject: str, gate: Gate) -> KernelVariant:
         lane = lane_axis(flat, transposing=False)
     if lane is not None and not gate.allows("codegen.column", subject):
         lane = transposed = None
+    return lane, transposed
+
+
+def _choose(flat: FlatKernel, subject: str, gate: Gate, pairs: Axis | None = None) -> KernelVariant:
+    """Choose how to write a kernel. The gate is asked only about choices that matter for it.
+
+    Vector lanes run along the axis of `pairs`, if there is one.
+    """
+    lane, transposed = _lanes(flat, subject, gate, pairs)
     rows = rows_together(flat, lane)
     if rows > 1 and not gate.allows("codegen.rows", subject):
         rows = 1

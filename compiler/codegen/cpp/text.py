@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from tcdebug.compiler.codegen.kernels.half_pairs import JOINED, PAIR, PARTS
 from tcdebug.compiler.codegen.kernels.half_values import NARROW, rounds
 from tcdebug.compiler.codegen.kernels.truncating_text import TruncatingText
 from tcdebug.compiler.ir.arithmetic.index import Atom, Axis, Index, Quotient, Remainder
@@ -26,6 +27,7 @@ TYPES: dict[torch.dtype, str] = {
     torch.int8: "int8_t",
     torch.uint8: "uint8_t",
     torch.bool: "bool",
+    PAIR: "uint32_t",
 }
 
 FUNCTIONS = frozenset(
@@ -106,7 +108,9 @@ class CppIndex(TruncatingText):
 
 
 def element(text: str, dtype: torch.dtype) -> str:
-    """Return the value of an element of an array."""
+    """Return the value of an element of an array, or of a pair of elements."""
+    if dtype == PAIR:
+        return f"load_pair({text})"
     return f"is_true({text})" if dtype == torch.bool else text
 
 
@@ -149,8 +153,8 @@ def operation(node: Call, operands: list[str], *, narrowed: bool = True) -> str:
         return SPECIAL[name](operands, dtype)
     if name in FUNCTIONS or name in ("floor_div", "remainder"):
         return f"{name}_({', '.join(operands)})"
-    if rounds(node):
-        return f"{name}({operands[0]})"
+    if rounds(node) or name == JOINED or name in PARTS:
+        return f"{name}({', '.join(operands)})"
     if name == NARROW:
         return f"narrow_to_{TYPES[dtype]}({operands[0]})"
     raise KeyError(f"{name} cannot be written in C++")

@@ -15,6 +15,8 @@ STATES = (
 )  # fmt: skip
 """Prefixes of generated names that end with the name of a node."""
 NAME = re.compile(r"[A-Za-z_]\w*")
+POINT = re.compile(r"_(at\d+|pair)$")
+"""What is appended to the name of a node for one of its points, or for two as one integer."""
 
 
 def shared(
@@ -50,7 +52,8 @@ def numbered_text(call: KernelCall, comment: str) -> str:
 
     def numbered(match: re.Match[str]) -> str:
         name = match[0]
-        return numbers.setdefault(name, f"@{len(numbers)}") if name in own else name
+        is_own = POINT.sub("", name) in own
+        return numbers.setdefault(name, f"@{len(numbers)}") if is_own else name
 
     lines = (line for line in call.source.splitlines() if not line.lstrip().startswith(comment))
     return NAME.sub(numbered, "\n".join(lines))
