@@ -18,6 +18,7 @@ import torch
 from tcdebug.compiler.codegen.cpp.text import TYPES, integer
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
 from tcdebug.compiler.ir.arithmetic.index import Axis, product
+from tcdebug.compiler.ir.cost import arithmetic
 from tcdebug.compiler.ir.operations import FLOATS, SCANS, gives_place, neutral
 
 CHUNK = 1024
@@ -65,6 +66,24 @@ def spread_of(inner: Sequence[Axis]) -> int:
     if size is None or not 2 <= size <= SHORT or (rows is not None and rows < ROWS_TO_SPREAD):
         return 0
     return size
+
+
+BLOCK = 16
+"""The points of the smallest block of a row."""
+WORTH_A_BLOCK = 8
+"""The arithmetic of a point from which those that are left over after whole vectors matter."""
+
+
+def leaves_work(kernel: FlatKernel, nodes: Sequence[FlatNode]) -> bool:
+    """Return whether much is computed for points that are left over after the last whole vector.
+
+    Functions of these points are computed one by one, unless the row is visited in blocks, of
+    which the last two overlap.
+    """
+    size = kernel.inner[-1].size.constant if kernel.inner else None
+    if size is None or size < BLOCK or size % BLOCK == 0:
+        return False
+    return sum(arithmetic(node.body) for node in nodes) >= WORTH_A_BLOCK
 
 
 FOLDS = {"sum": "Sum", "prod": "Product", "max": "Largest", "min": "Smallest"}
@@ -306,7 +325,7 @@ def accumulators_of(
     """Return the states of the reductions and scans among the nodes of a sweep."""
     elements = product(a.size for a in kernel.inner).constant
     few = elements is not None and elements <= CHUNK
-    spread = 0 if lane or kernel.scans else spread_of(kernel.inner)
+    spread = 0 if lane or kernel.scans or leaves_work(kernel, nodes) else spread_of(kernel.inner)
     return [
         CppAccumulator(
             n.name,

@@ -6,7 +6,12 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from tcdebug.compiler.codegen.cpp.accumulator import CppAccumulator, accumulators_of
+from tcdebug.compiler.codegen.cpp.accumulator import (
+    BLOCK,
+    CppAccumulator,
+    accumulators_of,
+    leaves_work,
+)
 from tcdebug.compiler.codegen.cpp.data_errors import may_report
 from tcdebug.compiler.codegen.cpp.emit import CppEmitter
 from tcdebug.compiler.codegen.cpp.text import TYPES
@@ -20,7 +25,7 @@ from tcdebug.compiler.ir.expr import Guarded, IndexValue, Load, walk
 
 LANES = 64
 """Outer points that column mode processes together."""
-POINTS = 16
+POINTS = BLOCK
 """The points of a row that are combined at once: the lanes of a vector of floats.
 
 With two vectors, rows of 100 took 1.25 times as long."""
@@ -105,7 +110,7 @@ class Lanes:
 
 
 def block_of(kernel: FlatKernel, segment: Segment) -> int:
-    """Return the points of a block if a sweep along rows may combine blocks; 0 if it may not.
+    """Return the points of a block if a sweep along rows may visit blocks; 0 if it may not.
 
     The last block overlaps the one before, so its points are computed twice. That is not possible
     if one of them overwrites an operand, or is added to the sum of a column. g++ splits a short
@@ -115,7 +120,7 @@ def block_of(kernel: FlatKernel, segment: Segment) -> int:
     if not segment.sweep or size is None or size < POINTS or kernel.scans:
         return 0
     accumulators = accumulators_of(kernel, segment.nodes, None)
-    if not accumulators or not all(a.folds for a in accumulators):
+    if not all(a.folds for a in accumulators):
         return 0
     bodies = [expr for node in segment.nodes for expr in walk(node.body)]
     last = kernel.inner[-1]
@@ -125,12 +130,28 @@ def block_of(kernel: FlatKernel, segment: Segment) -> int:
         return 0
     if any(n.into or n.across for n in segment.nodes) or len(bodies) > LARGEST_BLOCK:
         return 0
+    if not accumulators:
+        return _block_without_results(kernel, segment, size)
     whole = size <= LONGEST_TRANSPOSED_ROW and size % LANES_OF_HALVES == 0
     if whole and any(map(_is_extreme_of_halves, segment.nodes)):
         return 0
     if size >= LONG_ROW:
         return POINTS_OF_LONG_ROW
+    return _block_of_row(segment, size)
+
+
+def _block_of_row(segment: Segment, size: int) -> int:
     return POINTS_WITH_HALVES if size >= POINTS_WITH_HALVES and _has_halves(segment) else POINTS
+
+
+def _block_without_results(kernel: FlatKernel, segment: Segment, size: int) -> int:
+    """Return the points of a block of a sweep that only stores rows; 0 if whole rows are as fast.
+
+    A longer row has so few points after the last whole vector that they do not matter.
+    """
+    if not kernel.outer or size > LONG_ROW or any(n.into for n in kernel.nodes):
+        return 0
+    return _block_of_row(segment, size) if leaves_work(kernel, segment.nodes) else 0
 
 
 def _has_halves(segment: Segment) -> bool:
@@ -167,10 +188,12 @@ def write_blocks(
     body: Callable[[str], None],
     *,
     even: bool,
+    results: bool,
 ) -> None:
     """Write a loop over the blocks of a row, and what is left over.
 
-    `even` says that pieces of the row, if there are any, consist of whole blocks.
+    `even` says that pieces of the row, if there are any, consist of whole blocks; `results` says
+    that points are combined, so that each one must count once.
     `body` writes the points of a block; it takes the condition for a point to count, if any.
     """
     (low, high), name = bounds, axis.name
@@ -183,7 +206,8 @@ def write_blocks(
     for counts in ("",) if whole else ("", "counts[l]"):
         if counts:
             block = emit.enter(f"if ({start} < {high})", conditional=True)
-            block.add(f"const int32_t* counts = last_points<{points}>({high} - {start});")
+            if results:
+                block.add(f"const int32_t* counts = last_points<{points}>({high} - {start});")
             block.add(f"{start} = {high} - {points};")
         else:
             emit.enter(f"for ({first if whole else ';'} {condition} {start} += {points})")

@@ -150,7 +150,8 @@ class SweepWriter:
         bounds = [("0", index_text(a.size)) for a in inner] or [("0", "1")]
         if inner and high is not None:
             bounds[0] = (low, high)
-        self._points = block_of(self.kernel, segment) if self.choices.blocks else 0
+        whole = self.choices.index_sets is None and self.choices.tiling is None
+        self._points = block_of(self.kernel, segment) if self.choices.blocks and whole else 0
         chunked = [a for a in accumulators if a.chunked]
         in_lanes = [a for a in accumulators if self._points and not a.chunked]
         declare_points(self.emit, in_lanes, self._points)
@@ -257,7 +258,8 @@ class SweepWriter:
             for node in nodes:
                 self._state(node, states, counts)
 
-        write_blocks(self.emit, axis, self._points, (low, high), body, even=not self.choices.split)
+        even, results = not self.choices.split, bool(accumulators)
+        write_blocks(self.emit, axis, self._points, (low, high), body, even=even, results=results)
 
     def _state(
         self, node: FlatNode, states: Mapping[str, CppAccumulator], counts: str = ""

@@ -138,3 +138,43 @@ def test_extremes_of_halves_have_no_blocks_in_short_rows_of_whole_vectors(
 ) -> None:
     text = kernels(lambda x: x.amax(-1), torch.randn(256, length).bfloat16())
     assert ("r0_start" in text) == in_blocks
+
+
+PARTS: dict[str, tuple[Callable[..., Any], list[torch.Tensor], bool]] = {
+    # the function, its inputs, and whether rows are visited in blocks
+    "function": (lambda x: x[:, 1:29].tanh(), [torch.randn(50, 30)], True),
+    "function in bfloat16": (lambda x: F.gelu(x[:, 2:58]), [torch.randn(50, 60).bfloat16()], True),
+    "conversions of float16": (
+        lambda x: (x[:, 1:29] * 3 + 1) * x[:, :28],
+        [torch.randn(50, 30).half()],
+        True,
+    ),
+    "softmax": (lambda x: x[:, 1:301].softmax(1), [torch.randn(50, 303)], True),
+    "sum of all": (lambda x: x[:, 1:29].exp().sum(), [torch.rand(50, 30)], True),
+    "outer product": (lambda x, y: (x[:, None] * y).sin(), [*torch.rand(2, 20)], True),
+    "whole vectors": (lambda x: x[:, 1:33].tanh(), [torch.randn(50, 40)], False),
+    "little arithmetic": (lambda x: x[:, 1:29] * 3 + 1, [torch.randn(50, 30)], False),
+    "one row": (lambda x: x.tanh(), [torch.randn(50, 29)], False),
+    "long rows": (lambda x: x[:, 1:601].tanh(), [torch.randn(5, 602)], False),
+    "padding": (lambda x: F.pad(x.tanh(), (3, 3)), [torch.randn(50, 50)], False),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_no_function_is_computed_point_by_point_at_the_end_of_a_row(
+    name: str, tmp_path: Path
+) -> None:
+    function, inputs, in_blocks = PARTS[name]
+    torch._dynamo.reset()
+    text = kernels_as_eager(function, inputs)
+    assert ("_start" in text) == in_blocks
+    assert scalar_loops(text, tmp_path) == []
+
+
+def test_an_update_in_place_visits_each_point_once() -> None:
+    def update(x: torch.Tensor) -> torch.Tensor:
+        x[:, 1:29].tanh_()
+        return x
+
+    torch._dynamo.reset()
+    assert "_start" not in kernels_as_eager(update, [torch.randn(50, 30)])
