@@ -74,14 +74,16 @@ WORTH_A_BLOCK = 8
 """The arithmetic of a point from which those that are left over after whole vectors matter."""
 
 
-def leaves_work(kernel: FlatKernel, nodes: Sequence[FlatNode]) -> bool:
+def leaves_work(nodes: Sequence[FlatNode], size: int | None) -> bool:
     """Return whether much is computed for points that are left over after the last whole vector.
 
     Functions of these points are computed one by one, unless the row is visited in blocks, of
-    which the last two overlap.
+    which the last two overlap. A row shorter than a block leaves those after whole quarters of it;
+    one is not worth a block.
     """
-    size = kernel.inner[-1].size.constant if kernel.inner else None
-    if size is None or size < BLOCK or size % BLOCK == 0:
+    if size is None or size % (BLOCK if size > BLOCK else BLOCK // 4) == 0:
+        return False
+    if size == BLOCK // 2 + 1:
         return False
     return sum(arithmetic(node.body) for node in nodes) >= WORTH_A_BLOCK
 
@@ -325,7 +327,9 @@ def accumulators_of(
     """Return the states of the reductions and scans among the nodes of a sweep."""
     elements = product(a.size for a in kernel.inner).constant
     few = elements is not None and elements <= CHUNK
-    spread = 0 if lane or kernel.scans or leaves_work(kernel, nodes) else spread_of(kernel.inner)
+    size = kernel.inner[-1].size.constant if kernel.inner else None
+    blocks = size is not None and size >= BLOCK and leaves_work(nodes, size)
+    spread = 0 if lane or kernel.scans or blocks else spread_of(kernel.inner)
     return [
         CppAccumulator(
             n.name,

@@ -21,7 +21,7 @@ from tcdebug.compiler.codegen.cpp.text import (
 from tcdebug.compiler.codegen.kernels.flatten import FlatNode
 from tcdebug.compiler.codegen.kernels.half_pairs import PAIR
 from tcdebug.compiler.codegen.kernels.half_values import as_float, rounds
-from tcdebug.compiler.ir.arithmetic.index import Axis, Index
+from tcdebug.compiler.ir.arithmetic.index import ZERO, Axis, Index
 from tcdebug.compiler.ir.arithmetic.index_text import render
 from tcdebug.compiler.ir.arithmetic.order import is_positive
 from tcdebug.compiler.ir.expr import (
@@ -67,6 +67,8 @@ class CppEmitter:
         self.recompute: dict[str, FlatNode] = {}  # nodes that are recomputed where needed
         self.halves: dict[str, FlatNode] = {}  # nodes of a half type, which others read as floats
         self.changing: set[str] = set()  # buffers that the loops themselves store to
+        self.counted: Axis | None = None  # the axis of points of which only some count
+        self.parts: list[FlatNode] = []  # nodes whose rows are stored after their loop
         self.missed = ""  # the variable that notes an index out of range in the innermost loop
         self._storage = storage
         self._known: list[dict[str, Place]] = []
@@ -171,7 +173,9 @@ class CppEmitter:
         match node:
             case Load():
                 pointer = self._storage[node.buffer]
-                return element(f"{pointer}[{render(node.index[0], text)}]", node.dtype)
+                loaded = element(f"{pointer}[{render(node.index[0], text)}]", node.dtype)
+                alone = self.counted is None or self.counted not in node.axes
+                return loaded if alone else f"counts[l] ? {loaded} : ({TYPES[node.dtype]})0"
             case IndexValue():
                 return f"(int64_t)({render(node.index, text)})"
             case Parameter():
@@ -367,11 +371,24 @@ class CppEmitter:
             return operation(node, [self._condition(o, narrowed=False) for o in node.operands])
         return self.value(node).text
 
+    def store_parts(self, axis: Axis, points: int) -> None:
+        """Store the rows of nodes, which are the last points of blocks."""
+        for node in self.parts:
+            first = render(node.address.substitute({axis: ZERO}), CppIndex())
+            size = render(axis.size, CppIndex())
+            last = f"row_{node.name} + {points} - {size}, {size} * sizeof({TYPES[node.dtype]})"
+            self.innermost.add(f"__builtin_memcpy({self._storage[node.name]} + {first}, {last});")
+        self.parts = []
+
     def store(self, node: FlatNode, value: Place) -> None:
         """Store the value of a node in its buffer, at the current point of the loops.
 
         In memory that is updated in place, nothing is stored after an index was out of range.
         """
+        if self.counted is not None:
+            self.parts.append(node)
+            self.innermost.add(f"row_{node.name}[l] = {value.text};")
+            return
         text = CppIndex(self._places(IndexValue(torch.int64, node.address)))
         checked = (a for a in node.address.atoms if isinstance(a, Indirect) and a.checked)
         good = " && ".join(sorted(f"{self._place_of(a).text}_good" for a in checked))

@@ -39,6 +39,8 @@ those of floats are, too: rows of 100 to 256 took up to 1.8 times as long, 1.15 
 LONG_ROW = 512
 LANES_OF_HALVES = 32
 """The lanes of a vector of bfloat16."""
+FEWEST_POINTS = 5
+"""The fewest points of a row that fills a part of a block."""
 LARGEST_BLOCK = 200
 """The most expression nodes of a loop that is written twice: for whole blocks, and for the last."""
 
@@ -117,10 +119,10 @@ def block_of(kernel: FlatKernel, segment: Segment) -> int:
     loop by a condition on its counter, and then does not vectorize it.
     """
     size = kernel.inner[-1].size.constant if kernel.inner else None
-    if not segment.sweep or size is None or size < POINTS or kernel.scans:
+    if not segment.sweep or size is None or size < FEWEST_POINTS or kernel.scans:
         return 0
     accumulators = accumulators_of(kernel, segment.nodes, None)
-    if not all(a.folds for a in accumulators):
+    if not all(a.folds for a in accumulators) or (accumulators and size < POINTS):
         return 0
     bodies = [expr for node in segment.nodes for expr in walk(node.body)]
     last = kernel.inner[-1]
@@ -151,7 +153,7 @@ def _block_without_results(kernel: FlatKernel, segment: Segment, size: int) -> i
     """
     if not kernel.outer or size > LONG_ROW or any(n.into for n in kernel.nodes):
         return 0
-    return _block_of_row(segment, size) if leaves_work(kernel, segment.nodes) else 0
+    return _block_of_row(segment, size) if leaves_work(segment.nodes, size) else 0
 
 
 def _has_halves(segment: Segment) -> bool:
@@ -199,6 +201,9 @@ def write_blocks(
     (low, high), name = bounds, axis.name
     start = emit.fresh(f"{name}_start")
     size = axis.size.constant
+    if size is not None and size < points:
+        _write_part(emit, axis, size, points, body)
+        return
     whole = even and size is not None and size % points == 0
     first, condition = f"int64_t {start} = {low};", f"{start} <= {high} - {points};"
     if not whole:
@@ -216,3 +221,24 @@ def write_blocks(
         body(counts)
         emit.leave("#pragma omp simd")
         emit.leave()
+
+
+def _write_part(
+    emit: CppEmitter, axis: Axis, size: int, points: int, body: Callable[[str], None]
+) -> None:
+    """Write a row that fills only the end of a block. Other points access no memory.
+
+    Without instructions that load a part of a vector, the loop visits no other points. Results are
+    stored after the loop: g++ would move a function to a condition under which it is stored.
+    """
+    emit.innermost.add(f"const int32_t* counts = last_points<{points}>({size});")
+    start, outside = f"TCD_MASKS ? 0 : {points - size}", emit.innermost
+    block = emit.enter(f"for (int l = {start}; l < {points}; ++l)", (axis,))
+    block.add(f"const int64_t {axis.name} = l - {points - size};")
+    emit.counted = axis
+    body("")
+    emit.counted = None
+    for node in emit.parts:
+        outside.add(f"{TYPES[node.dtype]} row_{node.name}[{points}];")
+    emit.leave("#pragma omp simd")
+    emit.store_parts(axis, points)

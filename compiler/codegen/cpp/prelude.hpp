@@ -414,10 +414,15 @@ template <typename How, typename T, int N> static inline T fold(const T (&lanes)
   }
 }
 // Which points of the last block count, if so many are left over: the others have been combined with
-// the block before. It is a table, since g++ splits a loop by a comparison of its counter.
+// the block before, or do not exist. It is a table, since g++ splits a loop by a comparison of its counter.
 static const int32_t COUNTS[64] = {
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
     1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+#define TCD_MASKS 1
+#else
+#define TCD_MASKS 0
+#endif
 template <int Points> static inline const int32_t* last_points(int64_t left) {
   return COUNTS + 32 - Points + left;
 }

@@ -10,8 +10,8 @@ from tcdebug.compiler.codegen.kernels.call import KernelCall
 from tcdebug.compiler.gate.gate import Gate
 
 STATES = (
-    "best", "carry", "kept", "nan", "part", "place", "result", "rows_of", "running", "scratch",
-    "slots_best", "slots_nan", "slots_place", "slots_total", "sum", "total",
+    "best", "carry", "kept", "nan", "part", "place", "result", "row", "rows_of", "running",
+    "scratch", "slots_best", "slots_nan", "slots_place", "slots_total", "sum", "total",
 )  # fmt: skip
 """Prefixes of generated names that end with the name of a node."""
 NAME = re.compile(r"[A-Za-z_]\w*")

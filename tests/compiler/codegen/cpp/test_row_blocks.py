@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import re
 from collections.abc import Callable
 from itertools import product
@@ -152,6 +154,19 @@ PARTS: dict[str, tuple[Callable[..., Any], list[torch.Tensor], bool]] = {
     "softmax": (lambda x: x[:, 1:301].softmax(1), [torch.randn(50, 303)], True),
     "sum of all": (lambda x: x[:, 1:29].exp().sum(), [torch.rand(50, 30)], True),
     "outer product": (lambda x, y: (x[:, None] * y).sin(), [*torch.rand(2, 20)], True),
+    "part of a vector": (lambda x: x[:, 1:8].tanh(), [torch.randn(50, 9)], True),
+    "part in bfloat16": (lambda x: x[:, 1:14].sigmoid(), [torch.randn(50, 15).bfloat16()], True),
+    "part with an integer": (
+        lambda x, i: x[:, 1:11].exp() * i[:, :10],
+        [torch.randn(50, 11), torch.arange(500).view(50, 10)],
+        True,
+    ),
+    "part of another part": (
+        lambda x, y: (x[:, None] * y).cos(),
+        [torch.rand(50), torch.rand(5)],
+        True,
+    ),
+    "three quarters": (lambda x: x[:, 1:13].tanh(), [torch.randn(50, 14)], False),
     "whole vectors": (lambda x: x[:, 1:33].tanh(), [torch.randn(50, 40)], False),
     "little arithmetic": (lambda x: x[:, 1:29] * 3 + 1, [torch.randn(50, 30)], False),
     "one row": (lambda x: x.tanh(), [torch.randn(50, 29)], False),
@@ -167,7 +182,7 @@ def test_no_function_is_computed_point_by_point_at_the_end_of_a_row(
     function, inputs, in_blocks = PARTS[name]
     torch._dynamo.reset()
     text = kernels_as_eager(function, inputs)
-    assert ("_start" in text) == in_blocks
+    assert ("_start" in text or "last_points" in text) == in_blocks
     assert scalar_loops(text, tmp_path) == []
 
 
@@ -178,3 +193,24 @@ def test_an_update_in_place_visits_each_point_once() -> None:
 
     torch._dynamo.reset()
     assert "_start" not in kernels_as_eager(update, [torch.randn(50, 30)])
+
+
+def test_points_that_do_not_count_access_no_memory() -> None:
+    pages = mmap.mmap(-1, 2 * mmap.PAGESIZE)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+    x = torch.frombuffer(pages, dtype=torch.float32, offset=mmap.PAGESIZE)[:700].view(70, 10)
+    x.normal_()
+    none, both = 0, mmap.PROT_READ | mmap.PROT_WRITE
+    protect = ctypes.CDLL(None, use_errno=True).mprotect
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x[:, :7].tanh()
+
+    torch._dynamo.reset()
+    call = compiled(function)
+    call(x.clone())
+    assert protect(ctypes.c_void_p(address), mmap.PAGESIZE, none) == 0
+    try:
+        assert_as_eager(call, function, [x])
+    finally:
+        assert protect(ctypes.c_void_p(address), mmap.PAGESIZE, both) == 0
