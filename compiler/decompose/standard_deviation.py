@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,11 +26,45 @@ def std(
     correction: float | None = None,
     keepdim: bool = False,
 ) -> Any:
-    """Return the square root of the variance, rounded once. Only for floating-point dtypes."""
+    """Return the square root of the variance. Only for floating-point dtypes."""
     if not x.is_floating_point():
         return NotImplemented
+    if x.device.type == "cpu" and x.dtype != torch.float64:
+        sizes = [x.shape[d] for d in dims] if dims else list(x.shape)
+        count = math.prod(sizes)
+        freedom = count - (1 if correction is None else correction)
+        if isinstance(count, int) and freedom > 0:
+            return _root(_variance(x, dims, keepdim, count, freedom)).to(x.dtype)
     variance = aten.var.correction(_wide(x), dims, correction=correction, keepdim=keepdim)
     return aten.sqrt.default(variance).to(x.dtype)
+
+
+def _variance(
+    x: torch.Tensor, dims: Sequence[int] | None, keepdim: bool, count: int, freedom: float
+) -> torch.Tensor:
+    """Return a variance in float64, which is 0 for equal numbers, without divisions.
+
+    Deviations are from the mean in float32, which is exact if all numbers are equal. The square of
+    its rounding error is subtracted afterwards.
+    """
+    wide = x.to(torch.float64)
+    mean = aten.sum.dim_IntList(wide, dims, True) * (1 / count)
+    rounded = mean.to(torch.float32).to(torch.float64)
+    deviation, error = wide - rounded, mean - rounded
+    squares = aten.sum.dim_IntList(deviation * deviation, dims, True) - error * error * count
+    variance = aten.clamp_min.default(squares, 0.0) * (1 / freedom)
+    return variance if keepdim else aten.squeeze.dims(variance, [*(dims or range(x.dim()))])
+
+
+def _root(x: torch.Tensor) -> torch.Tensor:
+    """Return the root of numbers in float64 as float32, computed in float32.
+
+    Numbers beyond its range are scaled. A root in float64 takes as long as several sums.
+    """
+    big, small = x > 2.0**96, x < 2.0**-96
+    scaled = torch.where(big, x * 2.0**-160, torch.where(small, x * 2.0**200, x))
+    root = aten.sqrt.default(scaled.to(torch.float32))
+    return torch.where(big, root * 2.0**80, torch.where(small, root * 2.0**-100, root))
 
 
 def std_mean(

@@ -12,6 +12,8 @@ CASES = {
     "half": torch.tensor([[-0.0, 60000.0], [3.0, -1e-3]]).half(),
     "bfloat16": torch.tensor([[-0.0, 1e38], [3e38, -2.0]]).bfloat16(),
     "double": torch.tensor([[1.0, 1e200], [3.0, -1.0]], dtype=torch.float64),
+    "tiny": torch.tensor([[1e-44, 0.0], [3e-44, 2e-40]]),
+    "rows_of_different_sizes": torch.randn(3, 5) * torch.tensor([[1e35], [1.0], [1e-38]]),
     "one_row": torch.ones(1, 3),
     "empty": torch.ones(0, 3),
 }
@@ -19,7 +21,7 @@ CASES = {
 
 @pytest.mark.filterwarnings("ignore:std")  # degrees of freedom, of an empty tensor
 @pytest.mark.parametrize("name", CASES)
-def test_a_standard_deviation_is_rounded_once(name: str) -> None:
+def test_a_standard_deviation_is_exact_over_the_whole_range(name: str) -> None:
     x = CASES[name]
     torch._dynamo.reset()
 
@@ -66,6 +68,19 @@ def test_equal_numbers_have_no_variance() -> None:
     once = compiled(lambda *parts: [torch.var(part, 0) for part in parts])
     parts = x.split([n for n in (3, 5, 7, 4097) for _ in range(2)])
     assert [variance.item() for variance in once(*parts)] == [0.0] * 8
+
+
+def test_equal_numbers_have_no_deviation() -> None:
+    x = torch.tensor([0.1, 1e30, 3e-39, -7.7]).expand(37, 4)
+    torch._dynamo.reset()
+    assert compiled(lambda x: x.std(0))(x).tolist() == [0.0] * 4
+
+
+def test_deviations_are_exact_beside_a_large_mean() -> None:
+    x = (torch.arange(300.0).reshape(100, 3) % 7 + 100_000) * 1e-3
+    torch._dynamo.reset()
+    found = compiled(lambda x: torch.std(x, 0))(x)
+    torch.testing.assert_close(found, x.double().std(0).float(), rtol=1.2e-7, atol=0)
 
 
 @pytest.mark.parametrize("length", [2, 3, 40])
