@@ -53,7 +53,10 @@ def _variance(
     deviation, error = wide - rounded, mean - rounded
     squares = aten.sum.dim_IntList(deviation * deviation, dims, True) - error * error * count
     variance = aten.clamp_min.default(squares, 0.0) * (1 / freedom)
-    return variance if keepdim else aten.squeeze.dims(variance, [*(dims or range(x.dim()))])
+    if keepdim:
+        return variance
+    squeezed: torch.Tensor = aten.squeeze.dims(variance, [*(dims or range(x.dim()))])
+    return squeezed
 
 
 def _root(x: torch.Tensor) -> torch.Tensor:
@@ -63,7 +66,7 @@ def _root(x: torch.Tensor) -> torch.Tensor:
     """
     big, small = x > 2.0**96, x < 2.0**-96
     scaled = torch.where(big, x * 2.0**-160, torch.where(small, x * 2.0**200, x))
-    root = aten.sqrt.default(scaled.to(torch.float32))
+    root: torch.Tensor = aten.sqrt.default(scaled.to(torch.float32))
     return torch.where(big, root * 2.0**80, torch.where(small, root * 2.0**-100, root))
 
 
