@@ -52,7 +52,7 @@ def _variance(
     rounded = mean.to(torch.float32).to(torch.float64)
     deviation, error = wide - rounded, mean - rounded
     squares = aten.sum.dim_IntList(deviation * deviation, dims, True) - error * error * count
-    variance = aten.clamp_min.default(squares, 0.0) * (1 / freedom)
+    variance: torch.Tensor = aten.clamp_min.default(squares, 0.0) * (1 / freedom)
     if keepdim:
         return variance
     squeezed: torch.Tensor = aten.squeeze.dims(variance, [*(dims or range(x.dim()))])
