@@ -69,6 +69,7 @@ def test_a_body_is_interpreted_with_its_unit_off(tmp_path: Path) -> None:
     assert directions(tmp_path, loop, off=["runtime.bodies"]) == {"inference"}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["cond", "scan", "map"])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_gradients_go_through_bodies(name: str, sign: int) -> None:

@@ -114,6 +114,7 @@ def test_a_0d_operand_beyond_the_range_of_the_other_is_converted_before_a_predic
     assert_as_eager(compiled(function), function, [tensor, zero_d], exact=True)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_reductions_in_a_dtype(dtype: torch.dtype) -> None:
     def function(x: torch.Tensor) -> Any:

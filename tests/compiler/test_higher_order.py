@@ -41,6 +41,7 @@ HIGHER: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", HIGHER)
 def test_a_higher_order_operator_is_called_as_eager_calls_it(name: str) -> None:
     function, inputs = HIGHER[name]

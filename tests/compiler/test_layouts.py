@@ -117,6 +117,7 @@ STRIDED: dict[str, Callable[[torch.Tensor], Any]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", STRIDED)
 def test_results_have_the_values_and_strides_of_eager_in_every_layout(name: str) -> None:
     def of_each(*inputs: torch.Tensor) -> Any:

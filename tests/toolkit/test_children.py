@@ -83,6 +83,7 @@ def test_a_worker_that_sets_up_its_graph_itself_is_confirmed_by_the_whole_script
     assert python(report["repro"], "--off=lower.aten.exp.default").status == 0
 
 
+@pytest.mark.slow
 def test_a_child_process_started_by_subprocess_is_bisected(
     tcdebug: Command, script: Script, tmp_path: Path
 ) -> None:

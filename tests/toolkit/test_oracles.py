@@ -40,6 +40,7 @@ torch.compile(lambda x: torch.sin(x), backend="tcdebug")(torch.randn(500, 1000))
 """
 
 
+@pytest.mark.slow
 def test_failures_that_do_not_match_are_kept_and_the_search_continues(
     tcdebug: Command, python: Command, script: Script, tmp_path: Path
 ) -> None:

@@ -149,11 +149,20 @@ def _block_of_row(segment: Segment, size: int) -> int:
 def _block_without_results(kernel: FlatKernel, segment: Segment, size: int) -> int:
     """Return the points of a block of a sweep that only stores rows; 0 if whole rows are as fast.
 
-    A longer row has so few points after the last whole vector that they do not matter.
+    A longer row has so few points after the last whole vector that they do not matter. A row that
+    fills a part of a block is stored as a whole, so its points must be neighbours in memory.
     """
     if not kernel.outer or size > LONG_ROW or any(n.into for n in kernel.nodes):
         return 0
+    stored = [node for node in segment.nodes if node.name in kernel.stored]
+    if size < POINTS and not all(_stores_neighbours(n, kernel.inner[-1]) for n in stored):
+        return 0
     return _block_of_row(segment, size) if leaves_work(segment.nodes, size) else 0
+
+
+def _stores_neighbours(node: FlatNode, axis: Axis) -> bool:
+    stride = node.address.coefficient(axis)
+    return stride is not None and stride.constant == 1
 
 
 def _has_halves(segment: Segment) -> bool:

@@ -21,6 +21,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_gradients_are_those_of_eager(options: dict[str, Any]) -> None:
     targets = [i64(5, *shape[:1], *shape[2:]) if shape[1:] else i64(5) for shape in SHAPES]

@@ -127,6 +127,7 @@ def test_the_whole_compiler_agrees_with_eager(dtype: torch.dtype) -> None:
         assert_as_eager(compiled(chain), chain, inputs)
 
 
+@pytest.mark.slow
 @needs_torch("2.13", "the shapes of max_pool2d have guards on odd sizes")
 def test_one_compile_serves_images_of_many_sizes() -> None:
     torch._dynamo.reset()

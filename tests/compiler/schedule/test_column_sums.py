@@ -73,6 +73,7 @@ def test_long_columns_are_added_in_double() -> None:
     assert compiled(function, dynamic=False)(x)[1].tolist() == [409_700_000.0] * 64
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_gradients_of_norms_are_one_kernel(dtype: torch.dtype) -> None:
     def layer(x: Tensor, w: Tensor, b: Tensor) -> Tensor:

@@ -167,6 +167,7 @@ INDUCTOR = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("row", INDUCTOR, ids=lambda row: row.unit)
 def test_a_wrong_unit_of_inductor_appears_in_the_text_that_torch_writes_there(
     row: Row, tmp_path: Path

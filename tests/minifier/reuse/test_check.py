@@ -40,6 +40,7 @@ def checked(scenario: Callable[[Compile], Any], **options: Any) -> list[Event]:
     return log.events
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("scenario", STALE, ids=lambda s: s.__name__)
 def test_a_guard_that_dynamo_lacks_is_found_at_the_wrong_call(scenario: Scenario) -> None:
     events = checked(scenario)
@@ -68,6 +69,7 @@ def no_guards(entries: Any) -> list[bool]:
     return [False for _ in entries]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("scenario", "changed"), CHANGED, ids=lambda given: getattr(given, "__name__", "")
 )
@@ -140,6 +142,7 @@ def random_numbers(compiled: Compile) -> None:
         once(torch.ones(3))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("scenario", [sizes, numbers, training, side_effects, random_numbers])
 def test_correct_reuse_is_not_reported(scenario: Callable[[Compile], Any]) -> None:
     assert checked(scenario) == []

@@ -84,6 +84,7 @@ def right(results: list[torch.Tensor], function: Callable[..., Any], x: torch.Te
     return all(torch.allclose(a, b, atol=1e-5) for a, b in zip(results, eager, strict=True))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", HIGHER)
 def test_a_fault_inside_a_subgraph_appears_only_with_its_unit_on(
     name: str, monkeypatch: pytest.MonkeyPatch

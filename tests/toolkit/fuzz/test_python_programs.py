@@ -72,6 +72,7 @@ def test_the_programs_of_a_fixed_seed_run_in_eager_twice_with_the_same_results(
     assert len({feature for each in made for feature in each.ops}) > 20
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in PLANTED]
 )

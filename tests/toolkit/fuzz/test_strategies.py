@@ -73,6 +73,7 @@ def test_equal_seeds_draw_equal_programs() -> None:
     assert [p.key for p in drawn(30, start=2)] == [p.key for p in drawn(30, start=2)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("table", "row"), ROWS, ids=[f"{t}-{r.name}" for t, r in ROWS])
 def test_a_row_draws_lines_that_eager_runs(table: str, row: Row) -> None:
     found = drawn(5, [row], longest=4)

@@ -91,6 +91,7 @@ def in_double() -> dict[str, torch.Tensor]:
     return results([arguments(low, high, 2000).double() for _, low, high, _ in BOUNDS.values()])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", BOUNDS)
 def test_the_error_of_a_function_is_within_its_stated_bound(
     name: str, in_single: dict[str, torch.Tensor]

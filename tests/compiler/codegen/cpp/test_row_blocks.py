@@ -214,3 +214,19 @@ def test_points_that_do_not_count_access_no_memory() -> None:
         assert_as_eager(call, function, [x])
     finally:
         assert protect(ctypes.c_void_p(address), mmap.PAGESIZE, both) == 0
+
+
+APART: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "stacked": lambda x: torch.stack([x.tanh(), x.sigmoid(), x.exp(), x.cos()], -1),
+    "enlarged": lambda x: F.interpolate(
+        x[:2, :1, None, None], size=(x.shape[1], 4), mode="bilinear", align_corners=True
+    ),
+    "transposed": lambda x: x.tanh().t().contiguous(),
+}
+
+
+@pytest.mark.parametrize("length", [5, 13])
+@pytest.mark.parametrize("name", APART)
+def test_points_of_short_rows_that_lie_apart_are_all_stored(name: str, length: int) -> None:
+    torch._dynamo.reset()
+    assert_as_eager(compiled(APART[name], dynamic=False), APART[name], [torch.randn(6, length)])

@@ -28,6 +28,7 @@ def rows(count: int, length: int, dtype: torch.dtype) -> torch.Tensor:
     return x.to(dtype)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", TRANSPOSED)
 def test_short_rows_have_the_results_of_eager(name: str) -> None:
     for size, dtype in (((129, 13), torch.float32), ((70, 28), torch.bfloat16)):

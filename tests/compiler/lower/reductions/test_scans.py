@@ -41,6 +41,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], Any]] = {
 SIZES = ((3, 5), (33, 70), (1, 9), (0, 4), (4, 0), (6, 1))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_scan_of_any_size_agrees_with_eager(name: str) -> None:
     def of_each(*inputs: torch.Tensor) -> list[Any]:

@@ -116,6 +116,7 @@ def test_the_error_of_special_functions_of_doubles_is_within_its_bound() -> None
         assert off <= max(bound.of_eager * eager, 2), (name, at, eager)
 
 
+@pytest.mark.slow
 @given(st.lists(DRAWN, min_size=COUNT, max_size=COUNT))
 @settings(derandomize=True, deadline=None, max_examples=6, database=None)
 def test_errors_for_random_doubles_are_within_their_bounds(numbers: list[float]) -> None:
