@@ -79,9 +79,9 @@ class Passed:
 class PrintedInEager:
     """What a script that passes prints in eager only.
 
-    `line` is None if Dynamo need not be at fault, nor what follows it: the script prints a
-    measurement, or prints the same when Dynamo captures its functions and eager runs them. It then
-    prints what only a compiled program has, such as a count of graphs or the class of a module.
+    `line` is None if no layer need be at fault. The line may be a measurement. It may differ when
+    Dynamo captures the functions and eager runs them, as a count of graphs does. Or it may be right
+    with the backend aot_eager: a compiler draws random numbers and rounds in its own way.
     """
 
     difference: PrintedDifference
@@ -287,12 +287,14 @@ def printed_in_eager(
         found = () if again is None else printed_differences(eager, compiled, again)
         if again is None or not found:
             return None
-        captured = _output(runs, (DYNAMO_CODE,))
+        captured, alone = _output(runs, (DYNAMO_CODE,)), _output(runs, (DECOMPOSITIONS,))
     except BudgetUsed:
         return None
-    for difference in found[:MOST_TRIED] if captured is not None else ():
+    if captured is None or alone is None:
+        return PrintedInEager(found[0], None)
+    for difference in found[:MOST_TRIED]:
         line = line_to_print(difference.wanted, eager)
-        if line is not None and _tells(line, captured or "", (compiled, again)):
+        if line is not None and _tells(line, captured, (compiled, again, alone)):
             return PrintedInEager(difference, line)
     return PrintedInEager(found[0], None)
 

@@ -389,6 +389,23 @@ def test_what_only_a_compiled_program_prints_is_no_fault(tcdebug: Command, scrip
     assert report["notes"][0].startswith("it prints `graphs ")
 
 
+DRAWS = """
+torch.manual_seed(0)
+model = torch.compile(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.5)))
+print("loss", model(torch.randn(4, 8)).pow(2).mean().item())
+print("sum", torch.compile(lambda x: x + torch.rand_like(x))(torch.ones(4)).sum().item())
+"""
+
+
+@pytest.mark.slow
+def test_other_random_numbers_than_those_of_eager_are_no_fault(
+    tcdebug: Command, script: Script
+) -> None:
+    report = tcdebug("bisect", "--json", *AS_IT_IS, script(DRAWS)).json
+    assert (report["status"], report["culprits"]) == ("no_failure", [])
+    assert report["notes"][0].startswith("it prints `loss ")
+
+
 HOOKS_DROPPED = """
 from torch._dynamo import compiled_autograd
 
