@@ -284,8 +284,7 @@ def printed_in_eager(
         if eager is None or not printed_differences(eager, compiled, compiled):
             return None
         again = _output(runs, ())
-        found = () if again is None else printed_differences(eager, compiled, again)
-        if again is None or not found:
+        if again is None or not (found := printed_differences(eager, compiled, again)):
             return None
         captured, alone = _output(runs, (DYNAMO_CODE,)), _output(runs, (DECOMPOSITIONS,))
     except BudgetUsed:
