@@ -51,6 +51,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], Any]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_one_compile_serves_many_sizes(name: str) -> None:
     f, counting = compile_counted(FUNCTIONS[name], dynamic=True)

@@ -36,6 +36,7 @@ CRASHES = BROKEN.format(how="ctypes.string_at(0)")
 CALL = "f(torch.ones(2, 4))\n"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("text", "flags", "status"),
     [(RAISES, [], 1), (WRONG, ["--check"], 1), (CRASHES, [], 139)],

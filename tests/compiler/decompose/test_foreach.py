@@ -41,6 +41,7 @@ def called(op: torch._ops.OpOverload) -> tuple[Callable[..., Any], list[Any]]:
     return op, given
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("part", range(4))
 def test_operators_on_lists_compute_what_eager_does_and_none_is_a_call_of_aten(part: int) -> None:
     operators = list(FOREACH)[part::4]

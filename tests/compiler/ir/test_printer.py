@@ -45,6 +45,7 @@ def assert_reads_back(graph: Graph) -> None:
             assert mine.binds == theirs.binds
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("program", PROGRAMS[::2], ids=lambda p: p.name)
 def test_a_lowered_and_an_inlined_graph_are_parsed_back(program: Program) -> None:
     captured = capture(program.function, *program.inputs())

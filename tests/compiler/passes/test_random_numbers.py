@@ -149,6 +149,7 @@ def attention(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return F.dropout(torch.softmax(F.dropout(x @ w, 0.2).relu(), -1), 0.5).sin()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("off", [(), ("partition.min_cut",)], ids=str)
 @pytest.mark.parametrize("kept", [True, False], ids=["saved", "checkpointed"])
 def test_backward_drops_the_elements_that_forward_dropped(off: tuple[str, ...], kept: bool) -> None:

@@ -56,6 +56,7 @@ def sharing(x: torch.Tensor, results: tuple[torch.Tensor, ...]) -> list[int]:
     return [memory.index(place) for place in memory]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
 def test_results_share_memory_as_in_eager(name: str, dtype: torch.dtype) -> None:

@@ -1,4 +1,4 @@
-"""Runs all programs of `interpret_programs.py`, of which the default tests run a third.
+"""Runs all programs of `interpret_programs.py`, of which the default tests run a sixth.
 
 TRITON_INTERPRET=1 python interpret_all_programs.py
 """

@@ -44,6 +44,7 @@ PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_trigger_inside_transforms_is_all_that_remains(name: str, tmp_path: Path) -> None:
     case = captured(PROGRAMS[name], torch.rand(4, 3))

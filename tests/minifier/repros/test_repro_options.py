@@ -28,6 +28,7 @@ def repros(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("script", "option", "status", "said"),
     [

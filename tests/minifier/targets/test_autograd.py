@@ -285,6 +285,7 @@ WITHOUT_A_NODE: list[tuple[Callable[..., Any], Callable[..., torch.Tensor], bool
 """A function, what is asked of its results, and whether the saved tensors are doubled."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("backend", ["aot_eager", "aot_eager_decomp_partition", "tcdebug"])
 @pytest.mark.parametrize("row", range(len(WITHOUT_A_NODE)))
 def test_autograd_records_a_graph_whose_backward_is_off_as_it_does_in_eager(

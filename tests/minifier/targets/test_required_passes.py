@@ -127,6 +127,7 @@ TOGETHER = (
 )  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "programs", TOGETHER, ids=["writes", "branches", "loops", "sizes", "draws"]
 )

@@ -111,6 +111,7 @@ MACHINE: dict[str, Program] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "name",
     [
