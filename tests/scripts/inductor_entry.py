@@ -46,7 +46,8 @@ def compiled(entry, graph, inputs):
             path = torch._inductor.aoti_compile_and_package(program)
             return torch._inductor.aoti_load_package(path)
         case "aot_compile":
-            return torch._export.aot_load(torch._inductor.aot_compile(graph, (*inputs,)), "cpu")
+            program = torch.export.export(graph, (*inputs,)).module(check_guards=False)
+            return torch._export.aot_load(torch._inductor.aot_compile(program, (*inputs,)), "cpu")
 
 
 def main():
