@@ -68,6 +68,19 @@ class Buffer:
         """The number of elements, as an index over the size symbols."""
         return product(self.size)
 
+    def fills(self, memory: Buffer) -> bool:
+        """Return whether the elements of this buffer are all elements of that memory.
+
+        Both have the same layout, or each is row-major, such as the rows of a product of matrices
+        and the batches of rows that the program views them as.
+        """
+        if (self.dtype, self.device) != (memory.dtype, memory.device):
+            return False
+        if (self.size, self.stride) == (memory.size, memory.stride):
+            return True
+        row_major = all(b.stride == contiguous_strides(b.size) for b in (self, memory))
+        return row_major and self.numel == memory.numel
+
 
 def contiguous_strides(size: Sequence[Index]) -> tuple[Index, ...]:
     """Row-major strides."""

@@ -145,11 +145,13 @@ def follow(result: Value, path: Sequence[tuple[str, Any]]) -> Value:
 
 def run_loop(node: LoopNode, values: dict[str, Value], symbols: Mapping[Symbol, int]) -> None:
     """Fill the buffer of a node. Allocates the buffer if it does not exist."""
+    size = [evaluate_index(s, symbols) for s in node.out.size]
+    stride = [evaluate_index(s, symbols) for s in node.out.stride]
     for shared in written(node):
-        values[node.name] = values[shared]
+        memory = values[shared]
+        same = memory.shape == torch.Size(size)
+        values[node.name] = memory if same else memory.view(size)
     if node.name not in values:
-        size = [evaluate_index(s, symbols) for s in node.out.size]
-        stride = [evaluate_index(s, symbols) for s in node.out.stride]
         values[node.name] = torch.empty_strided(size, stride, dtype=node.out.dtype)
     out = values[node.name]
     if isinstance(node, Scatter):

@@ -124,12 +124,12 @@ def verify_node(
 def _verify_into(node: Pointwise, memory: Buffer | None) -> Iterator[str]:
     if not node.into:
         return
-    if memory is None or (memory.dtype, memory.size, memory.stride) != (
-        node.out.dtype, node.out.size, node.out.stride,
-    ):  # fmt: skip
+    if memory is None or not node.out.fills(memory):
         yield f"{node.name} stores into {node.into}, which has another dtype or layout"
+        return
+    written_at = node.out.address(node.index)
     for load in loads(node.body):
-        if load.buffer == node.into and load.index != node.index:
+        if load.buffer == node.into and memory.address(load.index) != written_at:
             yield f"{node.name} reads {node.into}{list(load.index)}, which it may have overwritten"
 
 

@@ -144,7 +144,7 @@ class Fusion:
             return False  # the points of a scatter run one after the other
         for merged in align(a.loops, b.loops):
             ordered = self._in_order(merged)
-            if not legal(ordered, self.memory) or not pays(ordered):
+            if not legal(ordered, self.memory, self.buffers) or not pays(ordered):
                 continue
             if beside and sweeps(ordered) > 1:
                 continue
@@ -257,26 +257,28 @@ def only_scans_of_cpu(first: Loops, second: Loops) -> bool:
     return on_cpu and not any(isinstance(n, Reduction) for n in nodes)
 
 
-def legal(loops: Loops, memory: Mapping[str, str]) -> bool:
+def legal(loops: Loops, memory: Mapping[str, str], buffers: Mapping[str, Buffer]) -> bool:
     """Whether every node reads other nodes of the group only at the current point of the loops.
 
     Then each value exists when it is read: nodes run in dependency order, and readers of a
     reduction run after its sweep. `memory` maps a value without memory of its own to the value
     whose memory it shares.
     """
-    return illegal_read(loops) is None and overwritten_read(loops, memory) is None
+    return illegal_read(loops) is None and overwritten_read(loops, memory, buffers) is None
 
 
 def overwritten_read(
-    loops: Loops, memory: Mapping[str, str]
+    loops: Loops, memory: Mapping[str, str], buffers: Mapping[str, Buffer]
 ) -> tuple[LoopNode, LoopNode, Load] | None:
     """Return the first (writer, reader, load) that may read memory after the kernel overwrote it.
 
     A kernel may read the element that it is about to overwrite: sweeps that read it come first
-    (codegen/kernels/sweeps.py).
+    (codegen/kernels/sweeps.py). Elements are compared by their address, because a node may have
+    other dimensions than the memory that it is stored over.
     """
     for place, writer in enumerate(loops.nodes):
         for target in written(writer):
+            address = writer.out.address(writer.index)
             for position, reader in enumerate(loops.nodes):
                 if position != place and target in written(reader):
                     return writer, reader, Load(writer.out.dtype, target, writer.index)
@@ -284,7 +286,8 @@ def overwritten_read(
                     if memory.get(load.buffer, load.buffer) != target:
                         continue
                     before = load.buffer == target and position <= place
-                    if load.index != writer.index or not (before or load.buffer == writer.name):
+                    own = buffers[load.buffer].address(load.index) == address
+                    if not own or not (before or load.buffer == writer.name):
                         return writer, reader, load
     return None
 

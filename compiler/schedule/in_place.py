@@ -93,7 +93,8 @@ def _stored_over(
                 continue
             stored = replace(node, into=old)
             changed = tuple(stored if n is node else n for n in kernel.nodes)
-            if overwritten_read(Loops(kernel.outer, kernel.inner, changed), memory) is not None:
+            loops = Loops(kernel.outer, kernel.inner, changed)
+            if overwritten_read(loops, memory, buffers) is not None:
                 continue
             if gate.allows(UNIT, f"{node.name}<-{old}"):
                 kernel = replace(kernel, nodes=changed)
@@ -124,11 +125,8 @@ def _fits(node: Pointwise, kernel: Kernel, name: str, old: Buffer) -> bool:
     if isinstance(node, Scatter) or node.into or kernel.is_across(node):
         return False
     out = node.out
-    same = (out.dtype, out.size, out.stride, out.device) == (
-        old.dtype, old.size, old.stride, old.device,
-    )  # fmt: skip
     others = [n for n in kernel.nodes if n is not node]
     awaited = any(node.name in reads(n) for n in others)
     late = any(name in reads(n) for n in others)
     ordered = out.device.type == "cpu" or name in _made_of(node, kernel)
-    return same and ordered and not (kernel.inner and awaited and late)
+    return out.fills(old) and ordered and not (kernel.inner and awaited and late)

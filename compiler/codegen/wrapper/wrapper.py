@@ -89,6 +89,7 @@ class WrapperWriter:
         self.free: list[str] = []  # dead buffers whose memory may be used again
         self.owned: set[str] = set()  # buffers that only kernels have ever seen
         self.views = {n.name for n in self.graph.nodes if _is_alias(n)}
+        self.reshaped: set[str] = set()  # values that took over memory of other dimensions
         self.read_by_kernels = {n for c in calls.values() for n in c.loads}
         results = self.graph.outputs if direction == "forward" else ()
         self.saved = {o.name for o in results if isinstance(o, Ref)} - self.read_by_kernels
@@ -209,9 +210,17 @@ class WrapperWriter:
         """Allocate memory for the values that a kernel stores."""
         for name in call.stores:
             if name in call.into:
-                self.lines.append(f"{name} = {call.into[name]}")  # the same memory
+                self._take_over(self.buffers[name], self.buffers[call.into[name]])
             else:
                 self._allocate(self.buffers[name])
+
+    def _take_over(self, buffer: Buffer, memory: Buffer) -> None:
+        """Give the memory of one value to another, which may have other dimensions."""
+        text = memory.name
+        if (buffer.size, buffer.stride) != (memory.size, memory.stride):
+            text = f"{memory.name}.view({tuple_text(buffer.size)})"
+            self.reshaped.add(buffer.name)
+        self.lines.append(f"{buffer.name} = {text}")
 
     def _launch(self, kernels: Sequence[Kernel]) -> None:
         """Write one call for several kernels."""
@@ -303,10 +312,10 @@ class WrapperWriter:
         """Return a result. In a forward, a view is detached from its base.
 
         The base may be a result that needs a gradient. torch would then assume that the view needs
-        one too.
+        one too. A result that took over memory is no view for the caller, who may update it.
         """
-        inspected = self.direction == "forward"
-        if inspected and isinstance(output, Ref) and output.name in self.views:
+        detached = self.reshaped | (self.views if self.direction == "forward" else set())
+        if isinstance(output, Ref) and output.name in detached:
             return f"{self._value(output)}.detach()"
         return self._value(output)
 

@@ -171,7 +171,7 @@ class ProductFusion:
         for merged in align(loops, Loops(epilogue.outer, (), epilogue.nodes)):
             one_sum = len(merged.inner) == 1 and len(merged.nodes[0].axes) == len(merged.outer)
             outside = all(len(n.filled) == len(merged.outer) for n in merged.nodes)
-            if one_sum and outside and legal(merged, self._memory):
+            if one_sum and outside and legal(merged, self._memory, self._buffers):
                 yield merged
 
     def _epilogue(

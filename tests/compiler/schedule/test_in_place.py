@@ -50,6 +50,16 @@ CASES: dict[str, tuple[Callable[..., Any], list[tuple[str, str]]]] = {
     "viewed": (lambda x: ((y := x @ x) * 2, y.t() @ x), []),
     "transposed": (lambda x: (x @ x).t().sin() + (x @ x), []),
     "an_input": (lambda x: x * 2, []),
+    "rows_of_batches": (
+        lambda x: (x @ x).view(2, 4, 8).relu() @ x,
+        [("aten.relu.default", "aten.mm.default")],
+    ),
+    "returned_rows_of_batches": (
+        lambda x: (x @ x).view(2, 4, 8).relu(),
+        [("aten.relu.default", "aten.mm.default")],
+    ),
+    "other_rows": (lambda x: (x @ x).view(2, 4, 8).flip(0) + 1, []),
+    "transposed_batches": (lambda x: (x @ x).view(2, 4, 8).transpose(0, 1).contiguous() + 1, []),
 }
 
 
@@ -148,3 +158,28 @@ def test_it_can_be_switched_off() -> None:
     captured = capture(CASES["epilogue"][0], f32(8, 8), toggles=Toggles.parse([UNIT]))
     (kernel,) = captured.schedules[0].kernels()
     assert not any(getattr(n, "into", "") for n in kernel.nodes)
+
+
+def test_a_result_that_took_over_rows_of_a_product_is_no_view_for_its_caller() -> None:
+    """torch forbids an update with gradients of a view that was made without."""
+    w = torch.ones(8, requires_grad=True)
+    result = compiled(lambda x: (x @ x).view(2, 4, 8).relu())(f32(8, 8))
+    assert not result._is_view()
+    result.mul_(w).sum().backward()
+    assert w.grad is not None
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_training_step_may_take_over_rows_of_a_product(dynamic: bool) -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.gelu(x @ w).sum(-1).relu() + x.sum(-1)
+
+    def grads(call: Callable[..., Any]) -> list[torch.Tensor]:
+        x, w = f32(2, 6, 8).requires_grad_(), f32(8, 8).requires_grad_()
+        call(x, w).sum().backward()
+        assert x.grad is not None and w.grad is not None
+        return [x.grad, w.grad]
+
+    step = torch.compile(function, backend="tcdebug", dynamic=dynamic)
+    for got, expected in zip(grads(step), grads(function), strict=True):
+        torch.testing.assert_close(got, expected)
