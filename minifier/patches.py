@@ -14,7 +14,7 @@ from tcdebug.minifier.capture import (
     marked_work,
 )
 from tcdebug.minifier.cases import settings
-from tcdebug.minifier.judging import untimed_guards
+from tcdebug.minifier.judging.timing import untimed_guards
 from tcdebug.minifier.processes import threads
 from tcdebug.minifier.processes.devices import sleeping
 from tcdebug.minifier.profiling import inductor_profiling

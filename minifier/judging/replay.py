@@ -37,7 +37,7 @@ from tcdebug.minifier.judging.own_draws import SEEDS, difference_of_draws
 from tcdebug.minifier.judging.reference.draws import drawn_since, with_equal_draws
 from tcdebug.minifier.judging.reference.other_roundings import furthest_of_roundings
 from tcdebug.minifier.judging.reference.widened_dtypes import in_float64, weights_in_float64
-from tcdebug.minifier.judging.untimed_guards import untimed_guards
+from tcdebug.minifier.judging.timing.untimed_guards import untimed_guards
 from tcdebug.minifier.judging.unwritten import (
     Memory,
     filling_before_backward,

@@ -24,8 +24,8 @@ from tcdebug.minifier.cases.environment import variables_to_try
 from tcdebug.minifier.cases.outcome import Kind, Outcome, RaisedAt
 from tcdebug.minifier.cases.placement import devices, placed
 from tcdebug.minifier.cases.surroundings import surroundings
+from tcdebug.minifier.judging.custom_operators import custom_operators, misregistered
 from tcdebug.minifier.judging.endings import outcome_of
-from tcdebug.minifier.judging.operators.custom_operators import custom_operators, misregistered
 from tcdebug.minifier.oracles.answers import Answers
 from tcdebug.minifier.oracles.budget import Budget, Spending
 from tcdebug.minifier.oracles.oracle import Oracle

@@ -22,9 +22,9 @@ from tcdebug.minifier.cases.surroundings import file_version
 from tcdebug.minifier.judging.autograd_stages import find_autograd_stage
 from tcdebug.minifier.judging.check import run_check
 from tcdebug.minifier.judging.compare import Referee
-from tcdebug.minifier.judging.compile_time import CompileTime, Interrupted
-from tcdebug.minifier.judging.perf import judge_speed
 from tcdebug.minifier.judging.replay import judge
+from tcdebug.minifier.judging.timing.compile_time import CompileTime, Interrupted
+from tcdebug.minifier.judging.timing.perf import judge_speed
 from tcdebug.minifier.judging.validation import judge_validation
 from tcdebug.minifier.repros.candidate import Candidates
 from tcdebug.minifier.targets.ladder import only_autograd

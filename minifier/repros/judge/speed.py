@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tcdebug.minifier.judging.cpu_waits import timed_passes
+from tcdebug.minifier.judging.timing.cpu_waits import timed_passes
 from tcdebug.minifier.repros.judge.calls import flatten, synchronize
 
 LEAST_SECONDS, LEAST_RUNS, MOST_RUNS = 1.0, 5, 200

@@ -30,7 +30,7 @@ from tcdebug.fuzz.python.fresh_process import ProcessAnswer, bits_of, in_fresh_p
 from tcdebug.fuzz.verdict import ProgramVerdict, Status, failed
 from tcdebug.minifier.cases.exception_identity import root_cause
 from tcdebug.minifier.cases.outcome import Kind, Outcome, exception_signature
-from tcdebug.minifier.judging.untimed_guards import untimed_guards
+from tcdebug.minifier.judging.timing.untimed_guards import untimed_guards
 from tcdebug.minifier.reuse.differences import differences
 from tcdebug.minifier.reuse.freed_graphs import FREED, watching_backward
 from tcdebug.strategies.python.python_program import CallStep, PythonProgram

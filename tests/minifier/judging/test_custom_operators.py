@@ -9,7 +9,7 @@ import torch
 from captured import captured
 from torch_versions import needs_torch
 
-from tcdebug.minifier.judging.operators.custom_operators import custom_operators, misregistered
+from tcdebug.minifier.judging.custom_operators import custom_operators, misregistered
 
 SCHEMA = "test_schema of torch.library.opcheck"
 FAKE = "test_faketensor of torch.library.opcheck"

@@ -23,8 +23,8 @@ from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.cases.outcome import Kind, Outcome
-from tcdebug.minifier.judging.cpu_waits import is_quiet, timed, waited
-from tcdebug.minifier.judging.perf import Seconds, best_of, is_clear, resized, slow
+from tcdebug.minifier.judging.timing.cpu_waits import is_quiet, timed, waited
+from tcdebug.minifier.judging.timing.perf import Seconds, best_of, is_clear, resized, slow
 from tcdebug.minifier.oracles.budget import Budget
 from tcdebug.minifier.processes.process import Limits
 from tcdebug.minifier.repros.candidate import Candidates

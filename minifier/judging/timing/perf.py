@@ -18,9 +18,9 @@ import torch
 
 from tcdebug.minifier.cases.case import Case, clone_values, flatten
 from tcdebug.minifier.cases.outcome import Kind, Outcome
-from tcdebug.minifier.judging.cpu_waits import timed_passes
 from tcdebug.minifier.judging.kernels import finish_kernels
 from tcdebug.minifier.judging.replay import run
+from tcdebug.minifier.judging.timing.cpu_waits import timed_passes
 
 LEAST_ROUNDS, MOST_ROUNDS = 5, 200
 CLEAR_SECONDS, CLEAR_TIMES = 0.2, 2.0

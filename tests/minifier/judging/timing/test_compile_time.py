@@ -20,7 +20,7 @@ from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.cases.outcome import Kind, Outcome
-from tcdebug.minifier.judging.compile_time import longest_phases
+from tcdebug.minifier.judging.timing.compile_time import longest_phases
 from tcdebug.minifier.oracles.budget import Budget
 from tcdebug.minifier.processes.process import Limits
 from tcdebug.minifier.repros.repro import Repro, write

@@ -1,1 +1,0 @@
-"""Whether operators do what their registrations say, which compilers trust."""
