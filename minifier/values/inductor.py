@@ -18,7 +18,7 @@ from torch._inductor import config
 from tcdebug.compiler.events.schema import Fallback
 from tcdebug.compiler.patching import Patch, patched
 from tcdebug.minifier.cases.case import copy_module
-from tcdebug.minifier.targets.inductor.attention import POST_GRAD
+from tcdebug.minifier.targets.inductor.higher_order.attention import POST_GRAD
 from tcdebug.minifier.targets.inductor.settings import uncached
 from tcdebug.minifier.trace.compile_direction import compile_direction
 from tcdebug.minifier.values.observation import Observation

@@ -17,7 +17,6 @@ from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.patching import Patch
 from tcdebug.minifier.cases.settings import described, set_back
 from tcdebug.minifier.targets.inductor import (
-    attention,
     autograd,
     codegen,
     fusion,
@@ -30,6 +29,7 @@ from tcdebug.minifier.targets.inductor import (
     triton_kernels,
     vector_instructions,
 )
+from tcdebug.minifier.targets.inductor.higher_order import attention, control_flow
 from tcdebug.minifier.targets.inductor.options import allowed_options
 from tcdebug.minifier.targets.inductor.settings import (
     CONFIG,
@@ -48,6 +48,7 @@ SEAMS: tuple[Seam, ...] = (
     passes.passes,
     autograd.decompositions_and_partition,
     attention.attention,
+    control_flow.control_flow,
     lowering.lowerings,
     fusion.fusions,
     codegen.kernels,

@@ -15,7 +15,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.patching import Patch, patched
 from tcdebug.minifier.cases.case import copy_module
-from tcdebug.minifier.targets.inductor.attention import CALLS_ATEN
+from tcdebug.minifier.targets.inductor.higher_order.attention import CALLS_ATEN
 from tcdebug.minifier.targets.inductor.settings import LOWERING, asked
 from tcdebug.minifier.targets.replaced import is_foreign
 

@@ -12,8 +12,9 @@ from tcdebug.compiler.gate.gated import FAMILY as PROGRAM
 from tcdebug.compiler.units import Unit
 from tcdebug.minifier.cases.layer_names import DECOMPOSITIONS
 from tcdebug.minifier.targets.autograd.units import AUTOGRAD_UNITS
-from tcdebug.minifier.targets.inductor.attention import ATTENTION
 from tcdebug.minifier.targets.inductor.autograd import CSE, DONATE, RECOMPUTE, is_required
+from tcdebug.minifier.targets.inductor.higher_order.attention import ATTENTION
+from tcdebug.minifier.targets.inductor.higher_order.control_flow import CONTROL_FLOW
 from tcdebug.minifier.targets.inductor.kernel_shapes import SHAPES
 from tcdebug.minifier.targets.inductor.lowering import REGION
 from tcdebug.minifier.targets.inductor.options import OWN_RANDOM
@@ -62,6 +63,8 @@ def units() -> Iterator[Unit]:
         yield Unit(f"lower.{op}", f"generate loops for {op} instead of calling ATen")
     for op in ATTENTION:
         yield Unit(f"lower.{op}", f"use a template for {op}, with its score and mask function")
+    for op, summary in CONTROL_FLOW.items():
+        yield Unit(f"lower.{op}", f"{summary}; off: run it as eager does")
     yield Unit(f"lower.{REGION}", "compile a nested_compile_region once instead of inlining it")
     for name in (*CODEGEN, *GPU):
         yield Unit(f"config.{name}", f"torch._inductor.config.{name}; off: a conservative value")

@@ -153,6 +153,58 @@ def test_a_fault_of_the_call_of_a_region_appears_only_if_the_region_is_not_inlin
         assert sum(d.unit == "lower.invoke_subgraph" for d in gate.decisions) == 4
 
 
+def swapped(predicate: Any, first: Any, second: Any, *operands: Any) -> Any:
+    return CONDITION(predicate, second, first, *operands)
+
+
+def refused(*arguments: Any) -> Any:
+    raise NotImplementedError("no loops")
+
+
+CONDITION = lowerings[torch.ops.higher_order.cond]
+CONTROL_FLOW: dict[str, tuple[Any, Any]] = {
+    "lower.cond": (torch.ops.higher_order.cond, swapped),
+    "lower.while_loop": (torch.ops.higher_order.while_loop, refused),
+    "lower.scan": (torch.ops.higher_order.while_loop, refused),
+    "lower.map_impl": (torch.ops.higher_order.while_loop, refused),
+}
+"""Unit -> an operator that it needs, and a wrong lowering of that operator."""
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("unit", CONTROL_FLOW)
+def test_a_fault_of_control_flow_appears_only_with_its_unit_on(
+    unit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(lowerings, *CONTROL_FLOW[unit])
+    function = HIGHER[unit.removeprefix("lower.").removesuffix("_impl")]
+    x = torch.arange(6.0).reshape(2, 3) / 4
+    fails = False
+    try:
+        results, _ = compiled(function, x, f"only:{unit}")
+        fails = not right(results, function, x)
+    except torch._dynamo.exc.BackendCompilerFailed:
+        fails = True
+    assert fails
+    results, decisions = compiled(function, x, "all")
+    assert right(results, function, x)
+    assert [d.unit for d in decisions if d.unit in CONTROL_FLOW] == [unit]
+
+
+def test_control_flow_in_eager_keeps_strides_and_gradients() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda y: torch.sin(y).t(), lambda y: (y - 1).t(), (x,))
+
+    torch._dynamo.reset()
+    x = torch.arange(6.0).reshape(2, 3).requires_grad_()
+    with inductor.switched(Toggles.parse(["all"]), EventLog(None)) as gate:
+        result = torch.compile(function)(x)
+        (gradient,) = torch.autograd.grad(result.sum(), x)
+    assert result.stride() == function(x).stride() == (1, 3)
+    assert torch.allclose(gradient, torch.cos(x))
+    assert [d.unit for d in gate.decisions].count("lower.cond") == 2
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("off", ["decompose", "all"])
 def test_attention_compiles_with_everything_off_outside_its_template(off: str) -> None:
@@ -166,4 +218,5 @@ def test_attention_compiles_with_everything_off_outside_its_template(off: str) -
     q = torch.randn(1, 2, 32, 16, generator=torch.Generator().manual_seed(0))
     results, decisions = compiled(function, q, off)
     assert right(results, function, q)
-    assert "config.cpp.threads" not in {d.unit for d in decisions}
+    has_template = "lower.flex_attention" in {d.unit for d in decisions if d.allowed}
+    assert has_template != ("config.cpp.threads" in {d.unit for d in decisions})
