@@ -12,6 +12,7 @@ import inspect
 import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from torch._dynamo import OptimizedModule
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.patching import Patch, misfit, patched
-from tcdebug.minifier.processes.callers import called_by_user
+from tcdebug.minifier.processes.callers import asked_by_torch, called_by_user
 from tcdebug.minifier.targets.backends import EAGER
 from tcdebug.minifier.targets.captures import Captures
 from tcdebug.minifier.targets.counting import counted_beside, is_own
@@ -30,7 +31,16 @@ ENABLE = Patch(
     "_enable",
     "backward passes are still compiled in eager, and without compiled autograd",
 )
-PATCHES = (ENABLE,)
+ASKED = tuple(
+    Patch(module, name, "the program's own code for being compiled is not tried in eager")
+    for module, name in (
+        ("torch.compiler", "is_compiling"),
+        ("torch.compiler", "is_dynamo_compiling"),
+        ("torch._dynamo", "is_compiling"),
+    )
+)
+"""The functions with which a program asks whether it is being compiled."""
+PATCHES = (ENABLE, *ASKED)
 
 Captured = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Returns a function in eager whose calls Dynamo captures."""
@@ -86,22 +96,23 @@ def _no_config() -> None:
 
 @contextlib.contextmanager
 def compile_is_identity(
-    log: EventLog, *, wrapped: bool = True, captures: bool = False
+    log: EventLog, *, wrapped: bool = True, captures: bool = False, told: bool = False
 ) -> Iterator[None]:
     """Run the program in eager in this block; torch's own use of its compiler is left alone.
 
     What torch.compile returns is `wrapped` as if it were compiled, or is what it was given. If
-    Dynamo `captures` the calls, the program's counters of compiles count them. If this version of
-    torch cannot be patched, nothing at all is compiled.
+    Dynamo `captures` the calls, the program's counters of compiles count them. If it is `told`, it
+    hears in these calls that it is being compiled. If this version of torch cannot be patched,
+    nothing at all is compiled.
     """
-    calls = Captures()
+    calls, telling = Captures(), _Telling()
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def optimize(*args: Any, **kwargs: Any) -> Any:
             if not called_by_user(sys._getframe(1)):
                 return original(*args, **kwargs)
             if not captures:
-                return Identity(wrapped=wrapped)
+                return Identity(wrapped=wrapped, captured=telling.inside if told else None)
             backend, rest = (args[0], args[1:]) if args else (kwargs.pop("backend", EAGER), ())
             dynamo = original(_only_counting(backend), *rest, **kwargs)
 
@@ -121,8 +132,44 @@ def compile_is_identity(
         patched(OPTIMIZE, make, log),
         backward_in_eager(log),
         calls.hooked() if captures else nullcontext(),
+        telling.asked(log) if told else nullcontext(),
     ):
         yield
+
+
+class _Telling:
+    """Tells a program in the calls of some functions that it is being compiled."""
+
+    def __init__(self) -> None:
+        self.depth = ContextVar("depth", default=0)
+
+    def inside(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function whose calls count as compiled."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            before = self.depth.set(self.depth.get() + 1)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.depth.reset(before)
+
+        return call
+
+    @contextlib.contextmanager
+    def asked(self, log: EventLog) -> Iterator[None]:
+        """Answer the program's questions in this block, but not those of torch."""
+
+        def make(original: Callable[..., Any]) -> Callable[..., Any]:
+            def answer() -> bool:
+                told = bool(self.depth.get()) and not asked_by_torch(sys._getframe(1))
+                return told or bool(original())
+
+            return answer
+
+        with contextlib.ExitStack() as stack:
+            for patch in ASKED:
+                stack.enter_context(patched(patch, make, log))
+            yield
 
 
 def backward_in_eager(log: EventLog) -> AbstractContextManager[None]:

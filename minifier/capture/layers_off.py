@@ -45,6 +45,7 @@ from tcdebug.minifier.cases.layer_names import (
     DYNAMO_CODE,
     EXPORT,
     GUARDS,
+    OWN_BRANCHES,
     PRECISION,
     ROUNDING,
     ROUNDING_CONTROLS,
@@ -87,7 +88,10 @@ def layers_off(toggles: Toggles, log: EventLog) -> Iterator[None]:
             stack.enter_context(settings_ignored(log))
         if _in_eager(toggles):
             wrapped, captures = WRAPPER not in toggles.off, DYNAMO_CODE in toggles.off
-            stack.enter_context(compile_is_identity(log, wrapped=wrapped, captures=captures))
+            told = OWN_BRANCHES in toggles.off
+            stack.enter_context(
+                compile_is_identity(log, wrapped=wrapped, captures=captures, told=told)
+            )
             stack.enter_context(aot_stopped_at(EAGER, log))
             stack.enter_context(tracers_noticed(log))
         elif (rounded := _rounded_otherwise(toggles)) is not None:
@@ -127,7 +131,7 @@ ROUNDED: Mapping[str, Callable[..., Any]] = {
 
 def _in_eager(toggles: Toggles) -> bool:
     """Return whether nothing that the program gives to torch.compile is compiled."""
-    return bool({DYNAMO, DYNAMO_CODE, WRAPPER} & toggles.off)
+    return bool({DYNAMO, DYNAMO_CODE, WRAPPER, OWN_BRANCHES} & toggles.off)
 
 
 def _rounded_otherwise(toggles: Toggles) -> Callable[..., Any] | None:

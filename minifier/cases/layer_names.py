@@ -54,6 +54,13 @@ ROUNDING_CONTROLS: Mapping[str, str] = {name: f"{name}.control" for name in (PRE
 """Such a layer -> the same run without the change of rounding. It must pass, or the other says
 nothing about rounding."""
 
+OWN_BRANCHES = "layer.own_branches"
+"""The program's code for being compiled. With it switched off, the program runs in eager, and hears
+in functions that it would compile that it is being compiled. Then that code runs in eager too."""
+
+OWN_RANDOM = "config.fallback_random"
+"""The unit of the random numbers that inductor generates itself. Off means those of eager."""
+
 PROGRAM_PASSES = "user"
 """All gated passes of the program, wherever they run; a prefix of their units."""
 

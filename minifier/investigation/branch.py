@@ -16,7 +16,7 @@ from tcdebug.compiler.events.search_events import MinifyStep
 from tcdebug.compiler.gate.toggles import ALL, Toggles
 from tcdebug.minifier.bisection.bisect import Fault
 from tcdebug.minifier.bisection.enabled import Enabled
-from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.cases.outcome import PHASES, Kind, Outcome
 from tcdebug.minifier.investigation.report import StageDiff
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.oracles.candidate_oracle import CandidateOracle
@@ -32,6 +32,8 @@ DECIDES = "with {1} off, it fails with {0} on and passes with {0} off"
 
 HANGING_REPRO = COLD_SECONDS + 15.0
 """The seconds that the repro of a hang takes, with the comparison of stages before it."""
+CALLED_INSTEAD = ("decompose.", "lower.")
+"""The families of units without which the compiler calls an operator as eager does."""
 PARTITION = "partition."
 """The family of units that divide a graph into forward and backward."""
 
@@ -107,6 +109,19 @@ class Branch(Generic[CandidateType]):
                 self.fault = replace(self.fault, decisions=(taken[unit],), whole_unit=True)
                 return without
         return left
+
+    def raises_instead(self, left: Outcome) -> bool:
+        """Return whether only what takes the place of the culprit raises.
+
+        Without a decomposition or a lowering, the compiler calls the operator. If the whole raises
+        then, but with the culprit ran at least as far and returned a wrong value, the call raises.
+        """
+        return (
+            self.failure.kind is Kind.WRONG
+            and left.kind in (Kind.EXCEPTION, Kind.CRASH)
+            and PHASES.index(left.phase) <= PHASES.index(self.failure.phase)
+            and all(unit.startswith(CALLED_INSTEAD) for unit in self.off)
+        )
 
     @property
     def only(self) -> list[str]:

@@ -13,6 +13,7 @@ from tcdebug.compiler.events.schema import Fallback
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.bisect import Fault, each_matters, needed
 from tcdebug.minifier.bisection.layers import LayerFinding
+from tcdebug.minifier.cases.layer_names import OWN_RANDOM
 from tcdebug.minifier.cases.outcome import Outcome
 from tcdebug.minifier.investigation import report
 from tcdebug.minifier.investigation.branch import Branch
@@ -68,6 +69,17 @@ class FailureFindings(Generic[CandidateType]):
             self.notes += [ONLY_A_PART.format(", ".join(off)) for off in dropped]
             self.branches, faults = kept, _whole_units(kept)
         self.confirmed = oracle.searched(lambda ask: each_matters(ask, self.base, faults))
+
+    def raises_instead(self, branch: Branch[CandidateType], left: Outcome) -> bool:
+        """Return whether only what takes the place of a culprit raises, and note it.
+
+        The minimised graph then confirms the culprit, since the whole cannot.
+        """
+        instead = branch.raises_instead(left)
+        if instead:
+            self.notes.append(f"{report.raises_instead(branch.off)}: {left.signature}")
+            self.confirmed = True
+        return instead
 
     def suspicion_holds(self, oracle: Oracle[CandidateType], log: EventLog) -> bool:
         """Wait until a failure that was suspected to be a hang has used up its time limit.
@@ -133,8 +145,15 @@ class FailureFindings(Generic[CandidateType]):
             seconds=round(oracle.spending.seconds, 3),
             cpu_seconds=round(oracle.cpu_seconds, 3),
             run_dir=str(run_dir),
-            notes=list(self.notes),
+            notes=[*self.notes, *self._on_random_numbers()],
         )
+
+    def _on_random_numbers(self) -> list[str]:
+        """Return a note on a script that may fail only because other numbers are drawn."""
+        units = {unit for branch in self.branches for unit in branch.off}
+        failure = self.found.outcome
+        raised = failure.phase != "script" or "torch._inductor" in failure.signature
+        return [report.DRAWS_OTHERS] if OWN_RANDOM in units and not raised else []
 
 
 def _whole_units(branches: Sequence[Branch[CandidateType]]) -> list[Fault]:

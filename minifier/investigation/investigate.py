@@ -140,7 +140,7 @@ class Investigation(Generic[CandidateType]):
             toggles = toggles.without(off=branch.off)
             if left.failed:
                 self._documenting.check_operators(branch)
-            if branch.misregistered:
+            if branch.misregistered or self.findings.raises_instead(branch, left):
                 return  # that explains other failures too
         if left.kind is Kind.OK:
             self.findings.confirm(CandidateOracle(self.oracle, self.findings.found.candidate))

@@ -148,6 +148,19 @@ def culprit_units(report: Report) -> list[str]:
     return list(dict.fromkeys(named))
 
 
+DRAWS_OTHERS = (
+    "inductor draws other random numbers than eager from the same seed; if the script compares "
+    "these, that is no fault: with torch._inductor.config.fallback_random = True, it draws the same"
+)
+"""A note on a script that compares random numbers of inductor with those of eager."""
+
+
+def raises_instead(units: list[str]) -> str:
+    """Return the beginning of a note that only what takes the place of units raises."""
+    off = ", ".join(units)
+    return f"with {off} off, the call of the operator in its place raises, which is no second fault"
+
+
 def suspicion(report: Report) -> list[str]:
     """Return a note on the units that a report names without confirming them, if there are any."""
     units = [name for name in culprit_units(report) if not is_layer(name)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from tcdebug.minifier.cases.layer_names import (
     DYNAMO,
     DYNAMO_CODE,
     GUARDS,
+    OWN_BRANCHES,
     PROGRAM_PASSES,
     SCRIPT,
     STAND_INS,
@@ -99,8 +101,9 @@ class ScriptFailure:
     search: LayerSearch
     in_budget: bool = True
     """Whether the search for the layer came to its end within the budget."""
-    rounding: bool = False
-    """Whether the script itself is wrong, because it rejects correctly rounded results."""
+    own_fault: bool = False
+    """Whether the script itself is wrong: it rejects correctly rounded results, or its code for
+    being compiled fails in eager too."""
     flaky: str = ""
     """A note on the runs in eager that failed, if only some of them did."""
 
@@ -140,23 +143,32 @@ class ScriptFailure:
         except BudgetUsed:
             return replace(self, finding=self.search.so_far(), in_budget=False)
 
-    def checked_for_rounding(self) -> ScriptFailure:
-        """Return this failure, and whether the script rejects correctly rounded results.
+    def checked_for_own_fault(self) -> ScriptFailure:
+        """Return this failure, and whether the script itself is wrong.
 
-        The script runs for this only if it raises or prints something else, and if a graph differs
-        from eager in its rounding or was not judged alone.
+        The script runs for this only if it may be: if Dynamo is at fault, and the script asks
+        whether it is being compiled. Or if it raises or prints something else, and if a graph
+        differs from eager in its rounding or was not judged alone.
         """
+        if self.in_dynamo:
+            return self._checked(lambda: OWN_BRANCHES * self.search.blames_own_branches())
         possible = not self.finding.settled or self.finding.layer in ROUNDS
         judged = self.failure.kind in (Kind.EXCEPTION, Kind.WRONG)
         if not (possible and judged and self.runs.may_round()):
             return self
+        return self._checked(self.search.rejects_rounding)
+
+    def _checked(self, shown_by: Callable[[], str]) -> ScriptFailure:
+        """Return this failure with the layer that shows that the script is wrong, if one does."""
         try:
-            shown = self.search.rejects_rounding()
+            shown = shown_by()
         except BudgetUsed:
             return replace(self, in_budget=False)
-        notes = (evidence(shown), *self.finding.notes) if shown else self.finding.notes
+        misleading = evidence(self.finding.layer) if shown == OWN_BRANCHES else ""
+        notes = tuple(note for note in self.finding.notes if note != misleading)
+        notes = (evidence(shown), *notes) if shown else notes
         finding = replace(self.finding, runs=self.search.runs, notes=notes)
-        return replace(self, finding=finding, rounding=bool(shown))
+        return replace(self, finding=finding, own_fault=bool(shown))
 
     @property
     def longest(self) -> float:
@@ -206,7 +218,7 @@ class ScriptFailure:
     @property
     def announcement(self) -> str:
         """The layer and what leads to it; all runs if the layer is undecided."""
-        if self.rounding:
+        if self.own_fault:
             return self.finding.notes[0]
         if self.finding.settled:
             return f"{' and '.join(self.finding.off)}: {shown_by(self.finding.layer)}"
@@ -260,19 +272,19 @@ class ScriptFailure:
         passed = passing is not None and passing.passed
         if off and not passed:
             withdraw_claim(path)
-        confirmed = self.finding.settled and not self.rounding and failing.reproduced and passed
+        confirmed = self.finding.settled and not self.own_fault and failing.reproduced and passed
         if not late and flaky is None and not (failing.reproduced and passed):
             flaky = self._failing_in_eager(EAGER_RERUNS_IN_DOUBT, EAGER_RERUNS)
         if not late and flaky is not None:
             return flaky.report()
         undecided = failing.reproduced and not self.finding.settled  # in fresh processes too
-        certain = late or confirmed or self.rounding or undecided
+        certain = late or confirmed or self.own_fault or undecided
         if self.runs.sessions is not None and not certain:
             return None
         if not self.search.stuck:
             notes.append(NONE_ALONE)
         shown = self._shown
-        blamed = () if self.rounding else off
+        blamed = () if self.own_fault else off
         named = [Culprit(layer, layer, "", 0) for layer in blamed]
         command = f"python {path.name}"
         fault = ReportedFault(

@@ -26,6 +26,7 @@ from tcdebug.minifier.cases.layer_names import (
     EXPORT,
     GUARDS,
     ORDER,
+    OWN_BRANCHES,
     PRECISION,
     PROGRAM_PASSES,
     ROUNDING,
@@ -94,6 +95,10 @@ EVIDENCE = {
         "the script also fails in eager if each operator rounds slightly differently: it rejects "
         "correctly rounded results"
     ),
+    OWN_BRANCHES: (
+        "the script also fails in eager if torch.compiler.is_compiling() is true there: its own "
+        "code for that case is at fault"
+    ),
     CACHE: "the compile caches together: it passes with all of them off",
 }
 """Layer -> what the runs showed."""
@@ -138,6 +143,7 @@ RUNS = {
     ROUNDING: "in eager with rounding noise in its graphs",
     ROUNDING_CONTROLS[PRECISION]: "in eager with its graphs computed twice",
     ROUNDING_CONTROLS[ROUNDING]: "with AOTAutograd alone and without noise",
+    OWN_BRANCHES: "in eager with is_compiling() true",
     EXPORT: "with nothing exported",
     AOTINDUCTOR: "with torch.compile in place of AOTInductor",
     CACHE: "with all caches off",
@@ -276,6 +282,11 @@ class LayerSearch:
             if self._same(layer) and self._passes_with(control):
                 return layer
         return ""
+
+    def blames_own_branches(self) -> bool:
+        """Return whether the script's own code for being compiled fails in eager too."""
+        used = OWN_BRANCHES in self.used() and self.failure.kind is not Kind.HANG
+        return used and not self._passes_with(OWN_BRANCHES) and self._same(OWN_BRANCHES)
 
     def so_far(self) -> ScriptLayer:
         """Return what the runs so far show, after the budget ended the search."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -18,11 +19,14 @@ from tcdebug.minifier.bisection.layers import LayerFinding
 from tcdebug.minifier.cases.criteria import PrintedLine
 from tcdebug.minifier.cases.layer_names import (
     AUTOGRAD,
+    CACHE,
     CAPTURE,
     COMPILED_AUTOGRAD,
     DECOMPOSITIONS,
     DYNAMO,
     DYNAMO_CODE,
+    OWN_BRANCHES,
+    OWN_RANDOM,
     PROGRAM_PASSES,
 )
 from tcdebug.minifier.cases.outcome import Kind, Outcome
@@ -61,6 +65,11 @@ SCRIPT_SHOWS = (
 )
 HUNG = Outcome(Kind.HANG, "script", "script | hang", "it did not end while it was recorded")
 """How a script ended with the backend eager if a capture did not end while it was recorded."""
+MENTIONED = {
+    COMPILED_AUTOGRAD: re.compile("compiled_autograd"),
+    OWN_BRANCHES: re.compile(r"\bis_(?:dynamo_)?compiling\b"),
+}
+"""A layer that a script uses only if its text contains a name."""
 PRINTED = "it prints {}, although it ends in the same way"
 """A note on a healthy script that prints something else in eager."""
 MOST_TRIED = 20
@@ -81,11 +90,14 @@ class PrintedInEager:
 
     `line` is None if no layer need be at fault. The line may be a measurement. It may differ when
     Dynamo captures the functions and eager runs them, as a count of graphs does. Or it may be right
-    with the backend aot_eager: a compiler draws random numbers and rounds in its own way.
+    with the backend aot_eager, and wrong without caches: a compiler draws random numbers and rounds
+    in its own way.
     """
 
     difference: PrintedDifference
     line: PrintedLine | None
+    drawn: bool = False
+    """Whether the line is right if inductor draws the random numbers of eager."""
 
 
 def passes_without(
@@ -268,7 +280,7 @@ def shown_by_script(
 def _mentioned(job: Job) -> frozenset[str]:
     """Return the layers that a script uses only if its text mentions them."""
     text = Path(job.script).read_text(errors="replace")
-    return frozenset({COMPILED_AUTOGRAD} if "compiled_autograd" in text else ())
+    return frozenset(layer for layer, name in MENTIONED.items() if name.search(text))
 
 
 def printed_in_eager(
@@ -286,16 +298,34 @@ def printed_in_eager(
         again = _output(runs, ())
         if again is None or not (found := printed_differences(eager, compiled, again)):
             return None
-        captured, alone = _output(runs, (DYNAMO_CODE,)), _output(runs, (DECOMPOSITIONS,))
+        return _reason(runs, eager, found, (compiled, again))
     except BudgetUsed:
         return None
+
+
+def _reason(
+    runs: ScriptRuns, eager: str, found: Sequence[PrintedDifference], compiled: Sequence[str]
+) -> PrintedInEager:
+    """Return the first line for which a layer must be at fault, if there is one.
+
+    Raises BudgetUsed.
+    """
+    captured, alone = _output(runs, (DYNAMO_CODE,)), _output(runs, (DECOMPOSITIONS,))
     if captured is None or alone is None:
         return PrintedInEager(found[0], None)
-    for difference in found[:MOST_TRIED]:
-        line = line_to_print(difference.wanted, eager)
-        if line is not None and _tells(line, captured, (compiled, again, alone)):
+    lines = [(d, line_to_print(d.wanted, eager)) for d in found[:MOST_TRIED]]
+    told = [(d, line) for d, line in lines if line and _tells(line, captured, compiled)]
+    for difference, line in told:
+        if not is_printed(line, alone):
             return PrintedInEager(difference, line)
-    return PrintedInEager(found[0], None)
+    if not told:
+        return PrintedInEager(found[0], None)
+    uncached, drawn = _output(runs, (CACHE,)) or "", _output(runs, (OWN_RANDOM,)) or ""
+    for difference, line in told:
+        if is_printed(line, uncached):
+            return PrintedInEager(difference, line)
+    difference, line = told[0]
+    return PrintedInEager(difference, None, is_printed(line, drawn))
 
 
 def _tells(line: PrintedLine, captured: str, compiled: Sequence[str]) -> bool:

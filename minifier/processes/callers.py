@@ -27,13 +27,20 @@ REPLACEMENTS = ("optimize", "compile_leniently", "first_call")
 """The names of functions that replace `optimize` and `torch.compile`."""
 
 
+def asked_by_torch(frame: FrameType | None) -> bool:
+    """Return whether a function that is replaced was called by a function of torch itself."""
+    while frame is not None and frame.f_code.co_filename == FORWARDS:
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.startswith(_torch_folder())
+
+
 def called_by_user(frame: FrameType | None) -> bool:
     """Return whether the program called torch.compile, rather than torch for its own purposes.
 
     `frame` is the one that called `torch._dynamo.optimize`. The nearest caller decides, except for
     torch's entrances to torch.compile, its replacements, and the code that forwards to these.
     """
-    torch_folder = os.path.dirname(str(sys.modules["torch"].__file__)) + os.sep
+    torch_folder = _torch_folder()
     while frame is not None:
         name = frame.f_code.co_filename
         if name.startswith(torch_folder):
@@ -43,3 +50,7 @@ def called_by_user(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return True
+
+
+def _torch_folder() -> str:
+    return os.path.dirname(str(sys.modules["torch"].__file__)) + os.sep

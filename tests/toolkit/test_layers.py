@@ -406,6 +406,52 @@ def test_other_random_numbers_than_those_of_eager_are_no_fault(
     assert report["notes"][0].startswith("it prints `loss ")
 
 
+CACHED_WRONGLY = """
+import torch
+import torch._functorch.config
+import torch._inductor.codecache as codecache
+
+torch._functorch.config.enable_autograd_cache = False
+right = codecache.compiled_fx_graph_hash
+codecache.compiled_fx_graph_hash = lambda *args: ("f" + "a" * 51, right(*args)[1])
+x = torch.ones(8)
+for factor in (2, 3):
+    torch._dynamo.reset()
+    print("by", factor, "gives", torch.compile(lambda x: x * factor, dynamic=False)(x)[0].item())
+"""
+
+
+@pytest.mark.slow
+def test_a_wrong_cache_entry_that_only_a_printed_line_shows_is_found(
+    tcdebug: Command, script: Script
+) -> None:
+    report = tcdebug("bisect", "--json", *AS_IT_IS, script(CACHED_WRONGLY)).json
+    assert (report["status"], report["layer"]) == ("confirmed", "layer.cache.fx_graph")
+    assert report["failure"]["message"] == "it does not print `by 3 gives 3.0` as it does in eager"
+
+
+OWN_BRANCH = """
+import torch
+
+def scaled(x):
+    return x * (2.0 if torch.compiler.is_compiling() else 2.5)
+
+x = torch.ones(3)
+assert torch.equal(torch.compile(scaled, backend="eager")(x), scaled(x)), "the scales differ"
+"""
+
+
+@pytest.mark.slow
+def test_the_code_of_a_script_for_being_compiled_is_its_own(
+    tcdebug: Command, script: Script
+) -> None:
+    done = tcdebug("bisect", "--json", *AS_IT_IS, script(OWN_BRANCH))
+    report = done.json
+    assert (done.status, report["status"], report["culprits"]) == (1, "unconfirmed", [])
+    own = "its own code for that case is at fault"
+    assert any(note.endswith(own) for note in report["notes"]), report["notes"]
+
+
 HOOKS_DROPPED = """
 from torch._dynamo import compiled_autograd
 

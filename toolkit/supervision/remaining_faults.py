@@ -12,7 +12,7 @@ import msgspec
 
 from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.cases.outcome import Kind, Outcome
-from tcdebug.minifier.investigation.report import Report, culprit_units
+from tcdebug.minifier.investigation.report import Report, culprit_units, raises_instead
 from tcdebug.minifier.investigation.script_runs import (
     Remaining,
     outcome_without,
@@ -121,7 +121,7 @@ def _extended(supervisor: Supervisor, report: Report, beside: ScriptBeside) -> R
         if report.status != "confirmed" or not _names_units(supervisor, report):
             return report
         off = ", ".join(units)
-        if passes_with(off) in report.notes:
+        if passes_with(off) in report.notes or _raises_instead(report):
             return report
         supervisor.progress.say(f"running the script with {off} off")
         if beside.passed(units):
@@ -142,6 +142,12 @@ def _extended(supervisor: Supervisor, report: Report, beside: ScriptBeside) -> R
         if not found:
             return report
     return report
+
+
+def _raises_instead(report: Report) -> bool:
+    """Return whether the script says nothing without the culprits: a call in their place raises."""
+    beginning = raises_instead(culprit_units(report))
+    return any(note.startswith(beginning) for note in report.notes)
 
 
 def _ending(left: Remaining, off: str) -> str:

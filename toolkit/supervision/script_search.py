@@ -12,7 +12,12 @@ from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.cases.layer_names import CACHE, ROUNDING_CONTROLS
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.eager_report import eager_report
-from tcdebug.minifier.investigation.report import Report, culprit_units, suspicion
+from tcdebug.minifier.investigation.report import (
+    DRAWS_OTHERS,
+    Report,
+    culprit_units,
+    suspicion,
+)
 from tcdebug.minifier.investigation.script_failure import (
     IN_FRESH_PROCESSES,
     NONE_ALONE,
@@ -209,7 +214,7 @@ class ScriptSearch:
                     return report
             if failed.in_backend:
                 failed = failed.within_backend()
-            failed = failed.checked_for_rounding()
+            failed = failed.checked_for_own_fault()
             if slow is not None and not failed.in_budget:
                 return slow
         except BudgetUsed:
@@ -251,7 +256,7 @@ class ScriptSearch:
         The units of a script that rejects correctly rounded results are no fault.
         """
         notes: list[str] = []
-        if not failed.rounding and graph_raised(self.run.folder):
+        if not failed.own_fault and graph_raised(self.run.folder):
             lost, notes = lost_validation(self.run, failed)
             if lost is not None:
                 return lost, []
@@ -260,7 +265,7 @@ class ScriptSearch:
         units = self._whole_script(recorded, failed)
         if units.status != "confirmed":
             return None, [*notes, *suspicion(units)]
-        if failed.rounding:
+        if failed.own_fault:
             return None, [*notes, f"{ROUNDED_BY}{', '.join(culprit_units(units))}"]
         layer = failed.finding.layer
         return msgspec.structs.replace(units, layer=layer, ladder=failed.ladder), []
@@ -296,6 +301,8 @@ class ScriptSearch:
                 return msgspec.structs.replace(found, notes=[note, *found.notes])
             self.run.job = job
             known = [note, *(text for text in found.notes if text in ROUNDS_ONLY)]
+        elif printed.drawn:
+            known = [note, DRAWS_OTHERS]
         return msgspec.structs.replace(healthy, notes=[*known, *healthy.notes])
 
     def _graphs_passed(self, recorded: int) -> Report:

@@ -13,14 +13,12 @@ from torch._inductor import config
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.patching import Patch, patched
+from tcdebug.minifier.cases.layer_names import OWN_RANDOM
 from tcdebug.minifier.targets.drawing import may_draw
 from tcdebug.minifier.targets.interception import COMPILE_FX
 
 OURS = "tcdebug"
 """The embedded compiler asks about its own options."""
-
-OWN_RANDOM = "config.fallback_random"
-"""The unit of the random numbers that inductor generates itself. Off means those of eager."""
 
 OTHER = Patch(
     "torch:_TorchCompileWrapper",

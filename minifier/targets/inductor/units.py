@@ -10,14 +10,13 @@ from torch._inductor.decomposition import select_decomp_table
 
 from tcdebug.compiler.gate.gated import FAMILY as PROGRAM
 from tcdebug.compiler.units import Unit
-from tcdebug.minifier.cases.layer_names import DECOMPOSITIONS
+from tcdebug.minifier.cases.layer_names import DECOMPOSITIONS, OWN_RANDOM
 from tcdebug.minifier.targets.autograd.units import AUTOGRAD_UNITS
 from tcdebug.minifier.targets.inductor.autograd import CSE, DONATE, RECOMPUTE, is_required
 from tcdebug.minifier.targets.inductor.higher_order.attention import ATTENTION
 from tcdebug.minifier.targets.inductor.higher_order.control_flow import CONTROL_FLOW
 from tcdebug.minifier.targets.inductor.kernel_shapes import SHAPES
 from tcdebug.minifier.targets.inductor.lowering import REGION
-from tcdebug.minifier.targets.inductor.options import OWN_RANDOM
 from tcdebug.minifier.targets.inductor.settings import CODEGEN, GPU, LOWERING
 from tcdebug.minifier.targets.inductor.triton_compile import COMPILES
 from tcdebug.minifier.targets.inductor.triton_kernels import TRITON

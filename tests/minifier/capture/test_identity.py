@@ -91,6 +91,28 @@ def test_nothing_that_the_user_compiles_is_compiled(make: Callable[[], Callable[
     assert seen == [False]
 
 
+@pytest.mark.parametrize("make", WAYS.values(), ids=WAYS)
+def test_a_program_can_hear_in_eager_that_it_is_compiled(
+    make: Callable[[], Callable[..., Any]],
+) -> None:
+    seen: list[bool] = []
+    torch._dynamo.reset()
+    with compile_is_identity(EventLog(None), told=True):
+        make()(seen)
+        noting(seen)
+    assert seen == [True, False]
+
+
+def test_torch_does_not_hear_that_it_is_compiled() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        assert torch.compiler.is_dynamo_compiling()
+        return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+
+    torch._dynamo.reset()
+    with compile_is_identity(EventLog(None), told=True):
+        assert torch.compile(function)(torch.zeros(1)).item() == 1.0
+
+
 @pytest.mark.usefixtures("eager")
 def test_a_module_looks_compiled() -> None:
     module = torch.compile(Noting())

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pytest
 import torch
 from captured import captured
 
@@ -410,3 +411,28 @@ def test_donation_is_the_culprit_if_the_whole_passes_only_without_it() -> None:
     assert branch.whole_without(ask).kind is Kind.OK
     assert branch.off == ["partition.donate"]
     assert asked == [["memory.reuse"], ["partition.donate"]]
+
+
+@pytest.mark.parametrize(
+    ("unit", "kind", "phase", "raises"),
+    [
+        ("decompose.a", Kind.EXCEPTION, "forward", True),
+        ("lower.a", Kind.CRASH, "backward", True),
+        ("decompose.a", Kind.WRONG, "backward", False),
+        ("joint.a", Kind.EXCEPTION, "forward", False),
+    ],
+)
+def test_an_operator_that_raises_in_place_of_a_wrong_one_is_no_second_fault(
+    unit: str, kind: Kind, phase: str, raises: bool
+) -> None:
+    wrong = replace(WRONG, phase="backward", decisions=[Decision(unit, "subject", "", 0, True)])
+    branch = Branch(wrong, Toggles(), captured(torch.tanh, torch.ones(3)))
+    branch.fault = Fault(wrong, wrong.decisions)
+    assert branch.raises_instead(Outcome(kind, phase)) == raises
+
+
+def test_an_exception_in_backward_may_be_a_second_fault_if_forward_is_wrong() -> None:
+    wrong = replace(WRONG, decisions=[Decision("lower.a", "subject", "", 0, True)])
+    branch = Branch(wrong, Toggles(), captured(torch.tanh, torch.ones(3)))
+    branch.fault = Fault(wrong, wrong.decisions)
+    assert not branch.raises_instead(Outcome(Kind.EXCEPTION, "backward"))
