@@ -152,7 +152,7 @@ class FailureFindings(Generic[CandidateType]):
         """Return a note on a script that may fail only because other numbers are drawn."""
         units = {unit for branch in self.branches for unit in branch.off}
         failure = self.found.outcome
-        raised = failure.phase != "script" or "torch._inductor" in failure.signature
+        raised = failure.phase != "script" or "InductorError" in failure.signature
         return [report.DRAWS_OTHERS] if OWN_RANDOM in units and not raised else []
 
 

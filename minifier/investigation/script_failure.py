@@ -102,8 +102,7 @@ class ScriptFailure:
     in_budget: bool = True
     """Whether the search for the layer came to its end within the budget."""
     own_fault: bool = False
-    """Whether the script itself is wrong: it rejects correctly rounded results, or its code for
-    being compiled fails in eager too."""
+    """Whether it rejects correctly rounded results, or its code for being compiled is wrong."""
     flaky: str = ""
     """A note on the runs in eager that failed, if only some of them did."""
 
@@ -146,9 +145,8 @@ class ScriptFailure:
     def checked_for_own_fault(self) -> ScriptFailure:
         """Return this failure, and whether the script itself is wrong.
 
-        The script runs for this only if it may be: if Dynamo is at fault, and the script asks
-        whether it is being compiled. Or if it raises or prints something else, and if a graph
-        differs from eager in its rounding or was not judged alone.
+        The script runs for this only if Dynamo is at fault and it asks whether it is compiled. Or
+        if it fails by its results, and a graph differs in rounding or was not judged alone.
         """
         if self.in_dynamo:
             return self._checked(lambda: OWN_BRANCHES * self.search.blames_own_branches())

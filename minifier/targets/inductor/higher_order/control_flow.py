@@ -80,7 +80,8 @@ def _read(node: fx.Node) -> list[fx.Node]:
 
 def _replace(gm: fx.GraphModule, node: fx.Node) -> None:
     """Replace an operator by the call of a function that runs it in eager."""
-    read, operator, given = _read(node), node.target, (node.args, node.kwargs)
+    operator: Any = node.target
+    read, given = _read(node), (node.args, node.kwargs)
     tensors = [n for n in read if isinstance(n.meta["val"], torch.Tensor)]
     sizes = [n for n in read if n not in tensors]
     graphs = {n: attrgetter(str(n.target))(gm) for n in node.all_input_nodes if n not in read}
@@ -106,7 +107,7 @@ def _replace(gm: fx.GraphModule, node: fx.Node) -> None:
 
 def _registered(name: str, run: Callable[..., Any], fake: Callable[..., Any]) -> Any:
     """Return a new operator. It lasts as long as the process, like code that calls it."""
-    library = torch.library.Library(NAMESPACE, "FRAGMENT")
+    library: Any = torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
     operators = getattr(torch.ops, NAMESPACE)
     free = next(n for n in itertools.count() if not hasattr(operators, f"{name}_{n}"))
     library.define(f"{name}_{free}{SCHEMA}")
