@@ -192,15 +192,19 @@ def test_a_fault_of_control_flow_appears_only_with_its_unit_on(
 
 
 def test_control_flow_in_eager_keeps_strides_and_gradients() -> None:
-    def function(x: torch.Tensor) -> torch.Tensor:
+    def turned(x: torch.Tensor) -> torch.Tensor:
         return torch.cond(x.sum() > 0, lambda y: torch.sin(y).t(), lambda y: (y - 1).t(), (x,))
 
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+
+    x = torch.arange(6.0).reshape(2, 3)
+    (result,), _ = compiled(turned, x, "all")
+    assert result.stride() == turned(x).stride() == (1, 3)
     torch._dynamo.reset()
-    x = torch.arange(6.0).reshape(2, 3).requires_grad_()
+    x.requires_grad_()
     with inductor.switched(Toggles.parse(["all"]), EventLog(None)) as gate:
-        result = torch.compile(function)(x)
-        (gradient,) = torch.autograd.grad(result.sum(), x)
-    assert result.stride() == function(x).stride() == (1, 3)
+        (gradient,) = torch.autograd.grad(torch.compile(function)(x).sum(), x)
     assert torch.allclose(gradient, torch.cos(x))
     assert [d.unit for d in gate.decisions].count("lower.cond") == 2
 
