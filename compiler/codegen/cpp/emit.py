@@ -21,6 +21,7 @@ from tcdebug.compiler.codegen.cpp.text import (
 from tcdebug.compiler.codegen.kernels.flatten import FlatNode
 from tcdebug.compiler.codegen.kernels.half_pairs import PAIR
 from tcdebug.compiler.codegen.kernels.half_values import as_float, rounds
+from tcdebug.compiler.codegen.kernels.strided_reads import reads_apart
 from tcdebug.compiler.ir.arithmetic.index import ZERO, Axis, Index
 from tcdebug.compiler.ir.arithmetic.index_text import render
 from tcdebug.compiler.ir.arithmetic.order import is_positive
@@ -35,7 +36,6 @@ from tcdebug.compiler.ir.expr import (
     Parameter,
     compute_in_order,
     indices,
-    loads,
 )
 from tcdebug.compiler.ir.operations import COMPARISONS
 
@@ -46,6 +46,18 @@ class Place:
 
     text: str
     depth: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """The points of a loop whose neighbours along an axis can be accessed together."""
+
+    axis: Axis
+    first: Index
+    count: str
+    most: int
+    place: str
+    """The place of the current point among them."""
 
 
 INNERMOST = 1 << 20
@@ -110,6 +122,9 @@ class CppEmitter:
         self.depths.update(dict.fromkeys(axes, depth))
         if self._floors[-1]:
             self._floors[-1] = depth
+
+    def run(self, run: Run) -> None:
+        """Note the points of the loop that was opened last."""
 
     def leave(self, pragma: str = "") -> Block:
         """Close the innermost block and append it to the enclosing one, if there is one.
@@ -329,7 +344,7 @@ class CppEmitter:
 
     def _guarded(self, node: Guarded) -> Place:
         """Return an if statement with the two branches."""
-        condition = self._condition(node.condition, narrowed=not self._reads_apart(node))
+        condition = self._condition(node.condition, narrowed=not reads_apart(node, self.recompute))
         name = f"t{self._count}"
         self._count += 1
         here = self.innermost
@@ -342,24 +357,6 @@ class CppEmitter:
             self.leave()
             self._guards -= 1
         return Place(name, depth)
-
-    def _reads_apart(self, node: Guarded) -> bool:
-        """Return whether neighbouring points read elements that are not neighbours.
-
-        If several such reads depend on one comparison of 32 bits, g++ 12 joins them and reads zeros
-        in place of one side.
-        """
-        left, recomputed = [node.body, node.other], set[str]()
-        while left:
-            for load in loads(left.pop()):
-                steps = (i.coefficient(a) for i in load.index for a in node.condition.axes)
-                if any(step is None or step.constant not in (0, 1) for step in steps):
-                    return True
-                computed = None if load.index else self.recompute.get(load.buffer)
-                if computed is not None and computed.name not in recomputed:
-                    recomputed.add(computed.name)
-                    left.append(computed.body)
-        return False
 
     def _condition(self, node: Expr, *, narrowed: bool) -> str:
         """Return a condition, with indices compared in 32 bits where they fit if `narrowed`."""

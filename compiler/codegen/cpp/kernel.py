@@ -18,6 +18,7 @@ from tcdebug.compiler.codegen.cpp.branchless import without_branches
 from tcdebug.compiler.codegen.cpp.column_sums import write_columns
 from tcdebug.compiler.codegen.cpp.data_errors import may_report
 from tcdebug.compiler.codegen.cpp.emit import CppEmitter
+from tcdebug.compiler.codegen.cpp.halves.float16_rows import ConvertingEmitter
 from tcdebug.compiler.codegen.cpp.lanes import LANES
 from tcdebug.compiler.codegen.cpp.scatter import PIECE, scatter_loops
 from tcdebug.compiler.codegen.cpp.sweep_loops import SweepWriter
@@ -30,7 +31,7 @@ from tcdebug.compiler.codegen.cpp.transposed_loads import (
     block_start,
     first_lane,
 )
-from tcdebug.compiler.codegen.cpp.variants import KernelVariant, innermost
+from tcdebug.compiler.codegen.cpp.variants import KernelVariant, innermost, threads_pragma
 from tcdebug.compiler.codegen.kernels.column_values import with_column_values
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel
 from tcdebug.compiler.codegen.kernels.half_values import HALVES
@@ -79,7 +80,7 @@ class CppKernelWriter:
         self.choices = choices
         self.arguments = arguments
         self.plan = segments(kernel)
-        self.emit = CppEmitter(storage)
+        self.emit = (ConvertingEmitter if choices.float16_rows else CppEmitter)(storage)
         self.emit.halves = {n.name: n for n in kernel.nodes if n.dtype in HALVES}
         self.sweeps = SweepWriter(kernel, choices, storage, self.emit)
         self.lane = choices.lane
@@ -99,7 +100,7 @@ class CppKernelWriter:
             self._scatter()
         elif self.kernel.columns:
             vector = "#pragma omp simd" if self.choices.vectorize else ""
-            pragmas = self.sweeps.parallel(1), vector
+            pragmas = self._threads(1), vector
             write_columns(self.emit, self.kernel, self._point, pragmas)
         else:
             self._nest()
@@ -182,9 +183,12 @@ class CppKernelWriter:
             self.emit.enter(opening, axes)
         self.emit.collapse(axis for _, axes in loops for axis in axes)
 
+    def _threads(self, loops: int) -> str:
+        return threads_pragma(self.kernel, self.choices, loops)
+
     def _close(self, loops: int) -> None:
         for position in reversed(range(loops)):
-            self.emit.leave(self.sweeps.parallel(loops) if position == 0 else "")
+            self.emit.leave(self._threads(loops) if position == 0 else "")
 
     def _tiled(self, tiling: Tiling) -> None:
         """Write loops over blocks. Each block loads its tiles and then computes its points."""
@@ -260,7 +264,7 @@ class CppKernelWriter:
             for accumulator, (_, field, _) in states:
                 variable = accumulator.variable(field)
                 self.emit.innermost.add(f"slots_{variable}[slot] = {variable};")
-            self.emit.leave(self.sweeps.parallel(1))
+            self.emit.leave(self._threads(1))
             self.emit.enter(f"for (int slot = 0; slot < {SLOTS}; ++slot)")
             for accumulator in accumulators:
                 for line in accumulator.merge("[slot]"):

@@ -13,12 +13,13 @@ from tcdebug.compiler.codegen.cpp.accumulator import (
     leaves_work,
 )
 from tcdebug.compiler.codegen.cpp.data_errors import may_report
-from tcdebug.compiler.codegen.cpp.emit import CppEmitter
+from tcdebug.compiler.codegen.cpp.emit import CppEmitter, Run
 from tcdebug.compiler.codegen.cpp.text import TYPES
+from tcdebug.compiler.codegen.cpp.transposed_loads import first_lane
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode, loaded_dtypes
 from tcdebug.compiler.codegen.kernels.half_values import HALVES
 from tcdebug.compiler.codegen.kernels.sweeps import Segment
-from tcdebug.compiler.ir.arithmetic.index import Axis
+from tcdebug.compiler.ir.arithmetic.index import Axis, to_index
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
 from tcdebug.compiler.ir.cost import LONGEST_TRANSPOSED_ROW
 from tcdebug.compiler.ir.expr import Guarded, IndexValue, Load, walk
@@ -69,6 +70,8 @@ class Lanes:
         assert self.axis is not None
         block = self.emit.enter(f"for (int l = 0; l < {count}; ++l)", (self.axis,))
         block.add(f"const int64_t {self.axis.name} = from + l;")
+        first = to_index(first_lane(self.axis))
+        self.emit.run(Run(self.axis, first, count, self.width, "l"))
 
     def leave(self, *, vectorize: bool) -> None:
         """Close a loop over lanes."""
@@ -227,6 +230,7 @@ def write_blocks(
             emit.enter(f"for ({first if whole else ';'} {condition} {start} += {points})")
         block = emit.enter(f"for (int l = 0; l < {points}; ++l)", (axis,))
         block.add(f"const int64_t {name} = {start} + l;")
+        emit.run(Run(axis, to_index(Axis(start, axis.size)), str(points), points, "l"))
         body(counts)
         emit.leave("#pragma omp simd")
         emit.leave()

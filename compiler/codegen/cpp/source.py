@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from importlib import resources
 
 from tcdebug.compiler.codegen.cpp.branchless import has_branches
+from tcdebug.compiler.codegen.cpp.halves.float16_rows import converts_rows
 from tcdebug.compiler.codegen.cpp.kernel import CppKernelWriter, KernelParameters
 from tcdebug.compiler.codegen.cpp.lanes import LANES, block_of
 from tcdebug.compiler.codegen.cpp.short_columns import rows_together
@@ -43,7 +44,7 @@ from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
 from tcdebug.compiler.ir.graph import Buffer
 from tcdebug.compiler.schedule.kernel import Kernel
 
-PRELUDE = ("prelude.hpp", "special_functions.hpp")
+PRELUDE = ("prelude.hpp", "special_functions.hpp", "float16_rows.hpp")
 """The files of the prelude."""
 
 WORTH_A_UNIT = 10_000
@@ -206,7 +207,7 @@ def _choose(flat: FlatKernel, subject: str, gate: Gate, pairs: Axis | None = Non
     sets = index_sets(flat) if tiled is None else None
     if sets is not None and not gate.allows("codegen.index_sets", subject):
         sets = None
-    along = innermost(flat, lane)
+    along, in_blocks = innermost(flat, lane), transposed or tiled
     loops = bool(flat.outer or flat.inner)
     vectorize = loops and gate.allows("codegen.vectorize", subject)
     blocks = vectorize and lane is None and any(block_of(flat, s) for s in segments(flat))
@@ -227,6 +228,12 @@ def _choose(flat: FlatKernel, subject: str, gate: Gate, pairs: Axis | None = Non
         split=split,
         index_sets=sets,
         blocks=blocks and gate.allows("codegen.blocks", subject),
+        float16_rows=(
+            vectorize
+            and along is not None
+            and converts_rows(in_blocks.kernel if in_blocks else flat, along)
+            and gate.allows("codegen.float16_rows", subject)
+        ),
         column_values=(
             lane is not None
             and with_column_values(flat, lane) is not None

@@ -8,6 +8,7 @@ from tcdebug.compiler.codegen.cpp.accumulator import CppAccumulator, accumulator
 from tcdebug.compiler.codegen.cpp.column_sums import add_to_column
 from tcdebug.compiler.codegen.cpp.data_errors import may_divide, may_report
 from tcdebug.compiler.codegen.cpp.emit import INNERMOST, CppEmitter, Place
+from tcdebug.compiler.codegen.cpp.halves.float16_rows import enter_runs
 from tcdebug.compiler.codegen.cpp.index_sets import write_parts
 from tcdebug.compiler.codegen.cpp.lanes import LANES, Lanes, block_of, declare_points, write_blocks
 from tcdebug.compiler.codegen.cpp.scan_pieces import (
@@ -20,11 +21,10 @@ from tcdebug.compiler.codegen.cpp.text import TYPES, element, index_text, loop
 from tcdebug.compiler.codegen.cpp.transposed_loads import BlockedAxis, first_lane
 from tcdebug.compiler.codegen.cpp.variants import (
     EXPENSIVE,
-    GRAIN,
     KernelVariant,
     crossing,
     innermost,
-    points,
+    is_large,
     work_per_point,
 )
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode, row_major
@@ -72,17 +72,6 @@ class SweepWriter:
         self.emit.values[node.name] = value
         if node.name in self.kernel.stored:
             self.emit.store(node, value)
-
-    def parallel(self, loops: int) -> str:
-        """Return the pragma of nested loops whose points threads share; empty if they do not."""
-        if not self.choices.parallelize:
-            return ""
-        collapse = f" collapse({loops})" if loops > 1 else ""
-        return f"#pragma omp parallel for{collapse} num_threads(threads) if ({self.large()})"
-
-    def large(self) -> str:
-        """Return the condition under which several threads are worth it."""
-        return f"{index_text(points(self.kernel))} > {GRAIN}"
 
     # -- a sweep ----------------------------------------------------------------------------
 
@@ -233,8 +222,15 @@ class SweepWriter:
             return
         state = {a.name: a for a in accumulators}
         missed = self._note_misses(nodes, accumulators)
+        pragma = self._simd(nodes, accumulators)
+        threads, run = "", None
+        if self.choices.float16_rows and self.lane is None and "simd" in pragma and not missed:
+            run, threads, pragma = enter_runs(emit, self.kernel, (low, high), pragma)
+            low, high = index_text(run.first), run.high
         for axis in last:
             emit.enter(loop(axis, low, high, rows), (axis,))
+        if run is not None:
+            emit.run(run)
         if self.lane is not None:
             self.lanes.enter(self.lanes.count if rows > 1 else "lanes")
         for node in nodes:
@@ -242,7 +238,9 @@ class SweepWriter:
         if self.lane is not None:
             self._leave_lanes(nodes)
         for _ in last:
-            emit.leave(self._simd(nodes, accumulators))
+            emit.leave(pragma)
+        if run is not None:
+            emit.leave(threads)
         emit.missed = ""
         if missed:
             emit.innermost.add(f"if ({missed}) tcd_report(status, TCD_INDEX_OUT_OF_RANGE);")
@@ -337,7 +335,7 @@ class SweepWriter:
         if alone and self.choices.parallelize:
             simd = " simd" if self.choices.vectorize and not in_order else ""
             start = f"#pragma omp parallel for{simd}{noted}"
-            return f"{start} num_threads(threads) if ({self.large()})"
+            return f"{start} num_threads(threads) if ({is_large(self.kernel)})"
         if in_order or not self.choices.vectorize:
             return ""
         clauses = [c for a in accumulators for c in a.clauses]

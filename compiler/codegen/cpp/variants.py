@@ -10,6 +10,7 @@ import torch
 from tcdebug.compiler.codegen.cpp.index_sets import Split, split
 from tcdebug.compiler.codegen.cpp.lanes import LANES
 from tcdebug.compiler.codegen.cpp.short_columns import rows_together
+from tcdebug.compiler.codegen.cpp.text import index_text
 from tcdebug.compiler.codegen.cpp.transposed_loads import (
     Tiling,
     TransposedRows,
@@ -81,6 +82,7 @@ class KernelVariant:
     blocks: bool = False
     column_values: bool = False
     narrow: bool = False
+    float16_rows: bool = False
 
 
 def innermost(kernel: FlatKernel, lane: Axis | None) -> Axis | None:
@@ -96,7 +98,25 @@ def points(kernel: FlatKernel) -> Index:
 def can_share(kernel: FlatKernel) -> bool:
     """Whether the loops are worth a parallel region, which costs 0.7 us even on one thread."""
     known = points(kernel).constant
-    return bool(kernel.outer or kernel.inner) and (known is None or known > GRAIN)
+    return bool(kernel.outer or kernel.inner) and (known is None or known > _grain(kernel))
+
+
+def is_large(kernel: FlatKernel) -> str:
+    """Return the condition in C++ under which several threads are worth it."""
+    return f"{index_text(points(kernel))} > {_grain(kernel)}"
+
+
+def _grain(kernel: FlatKernel) -> int:
+    """Return the most iterations for one thread. One may stand for several points."""
+    return GRAIN // kernel.step
+
+
+def threads_pragma(kernel: FlatKernel, choices: KernelVariant, loops: int) -> str:
+    """Return the pragma of nested loops whose points threads share; empty if they do not."""
+    if not choices.parallelize:
+        return ""
+    collapse = f" collapse({loops})" if loops > 1 else ""
+    return f"#pragma omp parallel for{collapse} num_threads(threads) if ({is_large(kernel)})"
 
 
 def addresses(kernel: FlatKernel) -> list[Index]:

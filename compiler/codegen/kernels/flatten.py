@@ -58,6 +58,8 @@ class FlatKernel:
     inner: tuple[Axis, ...]
     nodes: tuple[FlatNode, ...]
     stored: frozenset[str]
+    step: int = 1
+    """The points that a point of the loops stands for, as one of a pair."""
 
     @property
     def accumulates(self) -> bool:

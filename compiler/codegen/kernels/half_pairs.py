@@ -79,7 +79,7 @@ def _paired(kernel: FlatKernel, axis: Axis) -> Paired | None:
     outer, inner = (
         tuple(pairs.axis if a == axis else a for a in axes) for axes in (kernel.outer, kernel.inner)
     )
-    flat = FlatKernel(kernel.name, outer, inner, nodes, frozenset(stored))
+    flat = FlatKernel(kernel.name, outer, inner, nodes, frozenset(stored), 2 * kernel.step)
     return Paired(flat, pairs.names, pairs.axis)
 
 

@@ -56,7 +56,8 @@ def unrolled(kernel: FlatKernel) -> Unrolled | None:
     nodes = tuple(of_point(point, place, made) for _, place, point in points)
     names = {new.name: old.name for new, (old, _, _) in zip(nodes, points, strict=True)}
     stored = frozenset(new for new, old in names.items() if old in kernel.stored)
-    return Unrolled(FlatKernel(kernel.name, kernel.outer[:-1], (around,), nodes, stored), names)
+    flat = FlatKernel(kernel.name, kernel.outer[:-1], (around,), nodes, stored, count)
+    return Unrolled(flat, names)
 
 
 def _is_near(kernel: FlatKernel, axis: Axis) -> bool:

@@ -75,7 +75,9 @@ def _unrolled(kernel: FlatKernel, places: Sequence[tuple[int, ...]]) -> Unrolled
             names |= {point_name(node.name, n): node.name for n in range(len(points))}
     stored = frozenset(new for new, old in names.items() if old in kernel.stored)
     outer = kernel.outer
-    return Unrolled(FlatKernel(kernel.name, outer[:-1], outer[-1:], tuple(nodes), stored), names)
+    step = len(places)
+    flat = FlatKernel(kernel.name, outer[:-1], outer[-1:], tuple(nodes), stored, step)
+    return Unrolled(flat, names)
 
 
 def _at(node: FlatNode, axes: Sequence[Axis], place: Sequence[int]) -> FlatNode:

@@ -74,7 +74,7 @@ def test_only_roundings_that_change_a_value_are_written() -> None:
     def roundings(function: Function, dtype: torch.dtype = torch.bfloat16) -> int:
         torch._dynamo.reset()
         inputs = (torch.randn(64, 300).to(dtype) for _ in range(2))
-        text = kernels(function, *inputs, off=("codegen.pairs",))
+        text = kernels(function, *inputs, off=("codegen.pairs", "codegen.float16_rows"))
         return text.count(" to_") + text.count(" round_")
 
     assert roundings(lambda x, y: torch.where(x > y, x.abs().neg().relu(), -y).clamp(-1, 0.5)) == 0

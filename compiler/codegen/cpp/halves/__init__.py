@@ -1,0 +1,1 @@
+"""Conversions of float16 numbers that are neighbours in memory."""

@@ -1,0 +1,129 @@
+"""codegen.float16_rows: neighbouring float16 numbers are converted in vectors, outside of loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from cpp_kernels import kernels, kernels_as_eager, scalar_loops
+from judge import assert_as_eager, compiled
+
+from tcdebug.compiler.codegen.cpp.halves.levels import DividedLoop, divided, needed_lines
+
+HALF = torch.float16
+X, Y = torch.randn(30, 131).to(HALF), torch.randn(30, 131).to(HALF)
+ROW, COLUMN, PLACES = torch.randn(131).to(HALF), torch.randn(30, 1), torch.arange(30).flip(0)
+EXTREME = (
+    torch.tensor(
+        [0.0, -0.0, 6e-8, -6e-8, 3e-5, 65504.0, -65504.0, float("inf"), -float("inf"), float("nan")]
+    )
+    .to(HALF)
+    .repeat(3)
+)
+
+PROGRAMS: dict[str, tuple[Callable[..., Any], list[torch.Tensor], tuple[int, int, int]]] = {
+    # the function, its inputs, and how often numbers are read, rounded and stored in vectors
+    "chain": (lambda x, y: (x * 0.3 + 1) * y, [X, Y], (2, 2, 1)),
+    "extreme numbers": (lambda x: (x[:, None] * x + x) / 3, [EXTREME], (2, 4, 2)),
+    "a float32 result beside it": (lambda x, y: (x * y, (x * y).float()), [X, Y], (2, 1, 1)),
+    "two types": (lambda x, y, m: torch.where(m, x * y, -x), [X, Y, Y > 0], (2, 1, 1)),
+    "softmax": (lambda x: (x * 0.3).softmax(1), [X], (4, 4, 1)),
+    "columns": (lambda x: x - (x * 0.3).mean(0), [X], (2, 2, 1)),
+    "scan": (lambda x, w: (x.tanh().cumsum(1) * w).exp(), [X, ROW], (2, 3, 1)),
+    "part of a row": (lambda x: x[:, 3:20] * 0.7, [X], (1, 0, 1)),
+    "every second": (lambda x: x[:, ::2] * 0.3, [X], (0, 0, 1)),
+    "transposed rows": (lambda x: x.reshape(-1, 6).softmax(1), [X], (2, 0, 1)),
+    "rows from anywhere": (lambda x, i: x[i] * 0.3, [X, PLACES], (1, 0, 1)),
+    "nothing but a copy": (lambda x: x.t().contiguous(), [X], (0, 0, 0)),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_neighbours_in_float16_are_converted_in_vectors(name: str, tmp_path: Path) -> None:
+    function, inputs, expected = PROGRAMS[name]
+    torch._dynamo.reset()
+    text = kernels_as_eager(function, inputs)
+    found = tuple(text.count(f"  {verb}(") for verb in ("widen", "round_all", "narrow"))
+    assert found == expected
+    if name in ("chain", "softmax"):
+        assert scalar_loops(text, tmp_path) == []
+
+
+def test_without_the_unit_conversions_are_in_the_loop() -> None:
+    text = kernels(PROGRAMS["chain"][0], X, Y, off=("codegen.float16_rows",))
+    assert "  widen(" not in text
+    assert "from_float16(" in text
+
+
+def test_rows_of_dynamic_length_are_converted_in_vectors() -> None:
+    torch._dynamo.reset()
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return (x * 0.3 + 1).sum(1)
+
+    fast = compiled(function, dynamic=True)
+    for length in (1, 15, 16, 17, 300, 1100):
+        assert_as_eager(fast, function, [torch.randn(3, length).to(HALF)])
+
+
+def loops_of(*lines: str) -> list[DividedLoop] | None:
+    """The loops that stand for one with some lines."""
+    division = divided(needed_lines(lines) or [], "l")
+    return division and division[1]
+
+
+def test_a_loop_ends_where_a_value_is_rounded() -> None:
+    assert loops_of(
+        "const int64_t x = from + l;",
+        "const float t1 = in[x];",
+        "const float t2 = t1 * 3.0f;",
+        "const float t3 = round_to_float16(t2);",
+        "const bool t4 = t1 > 0.5f;",
+        "out[x] = t4 ? t3 : t1;",
+    ) == [
+        DividedLoop(
+            (
+                "const int64_t x = from + l;",
+                "const float t1 = in[x];",
+                "at_t1[l] = t1;",
+                "const float t2 = t1 * 3.0f;",
+                "at_t3[l] = t2;",
+                "const bool t4 = t1 > 0.5f;",
+                "at_t4[l] = t4;",
+            ),
+            ("t3",),
+        ),
+        DividedLoop(
+            (
+                "const float t1 = at_t1[l];",
+                "const float t3 = at_t3[l];",
+                "const bool t4 = at_t4[l] != 0;",
+                "const int64_t x = from + l;",
+                "out[x] = t4 ? t3 : t1;",
+            ),
+            (),
+        ),
+    ]
+
+
+def test_what_reads_and_changes_a_sum_stays_in_one_loop() -> None:
+    rounding = "const float t2 = round_to_float16(t1);"
+    assert loops_of("const float t1 = in[l];", rounding, "sum[l] += t1;", "sum[l] += t2;") == [
+        DividedLoop(("const float t1 = in[l];", "at_t1[l] = t1;", "at_t2[l] = t1;"), ("t2",)),
+        DividedLoop(
+            (
+                "const float t1 = at_t1[l];",
+                "sum[l] += t1;",
+                "const float t2 = at_t2[l];",
+                "sum[l] += t2;",
+            ),
+            (),
+        ),
+    ]
+    before = "const float t0 = best[l];"
+    line = "best[l] = t2 > best[l] ? t2 : t0;"
+    assert loops_of(before, "const float t1 = in[l];", rounding, line) is None
+    assert loops_of("const float t1 = in[l];", rounding, "float t3;", "out[l] = t2;") is None
