@@ -171,7 +171,8 @@ class Reduction(_Accumulating):
 class Scan(_Accumulating):
     """out[index] = kind of body over the points of `reduced` up to and including this one.
 
-    `index` visits every element once, over the points of `axes` and `reduced`.
+    It is accumulated in the dtype of `body`; float64 may be stored as float32. `index` visits every
+    element once, over the points of `axes` and `reduced`.
     """
 
     @property

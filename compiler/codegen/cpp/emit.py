@@ -22,7 +22,7 @@ from tcdebug.compiler.codegen.kernels.flatten import FlatNode
 from tcdebug.compiler.codegen.kernels.half_pairs import PAIR
 from tcdebug.compiler.codegen.kernels.half_values import as_float, rounds
 from tcdebug.compiler.codegen.kernels.strided_reads import reads_apart
-from tcdebug.compiler.ir.arithmetic.index import ZERO, Axis, Index
+from tcdebug.compiler.ir.arithmetic.index import ZERO, Atom, Axis, Index
 from tcdebug.compiler.ir.arithmetic.index_text import render
 from tcdebug.compiler.ir.arithmetic.order import is_positive
 from tcdebug.compiler.ir.expr import (
@@ -81,6 +81,7 @@ class CppEmitter:
         self.changing: set[str] = set()  # buffers that the loops themselves store to
         self.counted: Axis | None = None  # the axis of points of which only some count
         self.parts: list[FlatNode] = []  # nodes whose rows are stored after their loop
+        self.compared: dict[Atom, Index] = {}  # axes that have another variable in conditions
         self.missed = ""  # the variable that notes an index out of range in the innermost loop
         self._storage = storage
         self._known: list[dict[str, Place]] = []
@@ -192,7 +193,7 @@ class CppEmitter:
                 alone = self.counted is None or self.counted not in node.axes
                 return loaded if alone else f"counts[l] ? {loaded} : ({TYPES[node.dtype]})0"
             case IndexValue():
-                return f"(int64_t)({render(node.index, text)})"
+                return f"(int64_t)({render(node.index.substitute(self.compared), text)})"
             case Parameter():
                 return f"({TYPES[node.dtype]}){self._storage[node.name]}"
             case Call(name="where"):

@@ -118,8 +118,7 @@ def block_of(kernel: FlatKernel, segment: Segment) -> int:
     """Return the points of a block if a sweep along rows may visit blocks; 0 if it may not.
 
     The last block overlaps the one before, so its points are computed twice. That is not possible
-    if one of them overwrites an operand, or is added to the sum of a column. g++ splits a short
-    loop by a condition on its counter, and then does not vectorize it.
+    if one of them overwrites an operand, or is added to the sum of a column.
     """
     size = kernel.inner[-1].size.constant if kernel.inner else None
     if not segment.sweep or size is None or size < FEWEST_POINTS or kernel.scans:
@@ -131,7 +130,8 @@ def block_of(kernel: FlatKernel, segment: Segment) -> int:
     last = kernel.inner[-1]
     if any(may_report(expr, last) for expr in bodies):
         return 0
-    if any(isinstance(expr, Guarded | IndexValue) and last in expr.axes for expr in bodies):
+    indexed = any(isinstance(expr, Guarded | IndexValue) and last in expr.axes for expr in bodies)
+    if indexed and not (accumulators and leaves_work(segment.nodes, size)):
         return 0
     if any(n.into or n.across for n in segment.nodes) or len(bodies) > LARGEST_BLOCK:
         return 0
@@ -231,7 +231,11 @@ def write_blocks(
         block = emit.enter(f"for (int l = 0; l < {points}; ++l)", (axis,))
         block.add(f"const int64_t {name} = {start} + l;")
         emit.run(Run(axis, to_index(Axis(start, axis.size)), str(points), points, "l"))
+        place = Axis(f"{name}_place", axis.size)
+        block.add(f"const int64_t {place.name} = {start} + PLACES[l];")
+        emit.compared[axis] = to_index(place)
         body(counts)
+        del emit.compared[axis]
         emit.leave("#pragma omp simd")
         emit.leave()
 

@@ -418,6 +418,9 @@ template <typename How, typename T, int N> static inline T fold(const T (&lanes)
 static const int32_t COUNTS[64] = {
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
     1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+// The places of the points of a block, for conditions on them. It is a table for the same reason.
+static const int32_t PLACES[32] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
+                                   16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
 #if defined(__AVX512BW__) && defined(__AVX512VL__)
 #define TCD_MASKS 1
 #else

@@ -176,7 +176,7 @@ def lane_axis(kernel: FlatKernel, *, transposing: bool) -> Axis | None:
         ),
     )
     row = _row_cost(kernel, touched)
-    if transposing and not any(_lane_cost(kernel, a, best, transposing) >= GATHER for a in touched):
+    if not any(_lane_cost(kernel, a, best, transposing) >= GATHER for a in touched):
         row += _one_by_one(kernel)
     return best if _column_cost(kernel, touched, best, transposing) < row else None
 

@@ -250,8 +250,20 @@ class Site:
         self.emitted.append(node)
         return from_buffer(buffer)
 
-    def scan(self, kind: str, tensor: Tensor, dim: int, suffix: str = "") -> Tensor:
-        """Emit a scan of a tensor along a dimension. Returns the buffer of all states."""
+    def scan(
+        self,
+        kind: str,
+        tensor: Tensor,
+        dim: int,
+        suffix: str = "",
+        *,
+        stored: torch.dtype | None = None,
+    ) -> Tensor:
+        """Emit a scan of a tensor along a dimension. Returns the buffer of all states.
+
+        They are accumulated in the dtype of the tensor. `stored` is that of the buffer, if it
+        differs.
+        """
         if tensor.dtype not in STORABLE:
             raise NotLowered(f"kernels do not accumulate {tensor.dtype}")
         others = [k for k in range(len(tensor.size)) if k != dim]
@@ -259,14 +271,14 @@ class Site:
         reduced, inner = make_axes([tensor.size[dim]], "r")
         place = dict(zip([*others, dim], [*outer, *inner], strict=True))
         point = tuple(place[k] for k in range(len(tensor.size)))
-        dtype = torch.int64 if gives_place(kind) else tensor.dtype
+        dtype = torch.int64 if gives_place(kind) else stored or tensor.dtype
         buffer = self._buffer(self._fresh(suffix or f"_{kind}"), dtype, tensor.size, None)
         body = tensor.at(point)
         node: LoopNode
         if reduced:
             node = Scan(buffer, axes, reduced, point, kind, body, self.origin)
         else:  # the dimension has size one
-            body = constant(dtype, 0) if gives_place(kind) else body
+            body = constant(dtype, 0) if gives_place(kind) else cast(body, dtype)
             node = Pointwise(buffer, axes, point, body, self.origin)
         self.emitted.append(node)
         return from_buffer(buffer)

@@ -39,7 +39,9 @@ def _states(
     if not x.size:
         return site.tensor(lambda point: x.at(point, dtype))
     converted = Tensor(exact, x.size, lambda point: cast(x.at(point, dtype), exact))
-    states = site.scan(kind, converted, normal_dim(dim, len(x.size)))
+    # float64 would take twice the memory; a half type is rounded where it is read
+    stored = dtype if exact == torch.float64 else exact
+    states = site.scan(kind, converted, normal_dim(dim, len(x.size)), stored=stored)
     return site.tensor(lambda point: cast(states.at(point), dtype))
 
 

@@ -124,3 +124,10 @@ def test_expensive_values_of_columns_are_computed_once_if_they_fit(name: str) ->
     text = kernels_as_eager(function, [x])
     assert text.count(" exp_(") == calls
     assert "int lanes" in text
+
+
+def test_positions_along_an_axis_that_is_repeated_in_memory_are_found_in_lanes() -> None:
+    """Lanes along the repeated axis read one number, but positions then run in order."""
+    x = torch.randn(1, 200).expand(64, 200)
+    text = kernels_as_eager(lambda x: (x.argmax(0), x.amax(0)), [x])
+    assert "for (int l = 0; l < lanes; ++l)" in text

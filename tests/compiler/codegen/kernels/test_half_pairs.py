@@ -108,3 +108,13 @@ def test_pairs_need_no_vectors_of_16_bits(tmp_path: Path) -> None:
 
     assert widening(()) == 0
     assert widening(("codegen.pairs",)) > 0
+
+
+def test_threads_share_as_many_points_as_without_pairs() -> None:
+    def is_shared(function: Callable[..., Any], *size: int) -> bool:
+        torch._dynamo.reset()
+        return "#pragma omp parallel" in kernels(function, torch.rand(size).to(HALF))
+
+    assert is_shared(lambda x: x * 0.3, 200, 200)
+    assert not is_shared(lambda x: x * 0.3, 100, 200)
+    assert is_shared(lambda x: x.float() * torch.arange(3), 16000, 3)

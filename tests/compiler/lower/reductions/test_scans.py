@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from cpp_kernels import kernels_as_eager
 from externs import reasons
 from judge import assert_as_eager, assert_same, compiled
 from programs import f32, i64, swizzled
@@ -128,3 +129,13 @@ def test_a_scan_of_indirect_loads() -> None:
     assert_as_eager(compiled(function), function, [f32(7, 3), i64(7, 5)])
     with pytest.raises(IndexError, match="out of range"):
         compiled(function)(f32(7, 3), torch.tensor([0, 9, 1, 2, 3]))
+
+
+def test_a_running_sum_is_stored_in_float32() -> None:
+    """It is accumulated in float64, as in eager; its states took twice the memory."""
+    x = torch.randn(40, 200) * 1e4
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.pad(x.t().cumsum(0) * 0.5, (1, 1)).exp2()
+
+    assert "double* __restrict__" not in kernels_as_eager(function, [x])
