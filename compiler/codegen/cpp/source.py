@@ -34,6 +34,7 @@ from tcdebug.compiler.codegen.kernels.half_pairs import (
     paired_along_rows,
 )
 from tcdebug.compiler.codegen.kernels.half_values import has_half_values, with_half_values
+from tcdebug.compiler.codegen.kernels.joined_axes import joined_for_lanes
 from tcdebug.compiler.codegen.kernels.loop_order import by_strides
 from tcdebug.compiler.codegen.kernels.sharing import numbered_text, shared
 from tcdebug.compiler.codegen.kernels.sweeps import segments
@@ -110,6 +111,7 @@ def _write(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> KernelC
         kernel = ordered
     collapse = gate.allows("codegen.collapse", kernel.subject)
     flat = flatten(kernel, buffers, collapse=collapse)
+    flat = joined_for_lanes(flat) if collapse else flat
     call = describe(kernel, flat, buffers)
     if has_half_values(flat) and gate.allows("codegen.half_values", kernel.subject):
         flat = with_half_values(flat)

@@ -131,3 +131,15 @@ def test_positions_along_an_axis_that_is_repeated_in_memory_are_found_in_lanes()
     x = torch.randn(1, 200).expand(64, 200)
     text = kernels_as_eager(lambda x: (x.argmax(0), x.amax(0)), [x])
     assert "for (int l = 0; l < lanes; ++l)" in text
+
+
+def test_lanes_run_along_a_short_axis_and_the_one_around_it() -> None:
+    """Lanes along the longer axis of the two read every third element."""
+    x = torch.randn(64, 41, 3).permute(2, 1, 0)
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.logsumexp(2), x.argmax(2), x.var(2) * x[:, :, 5]
+
+    text = kernels_as_eager(function, [x])
+    assert "from < 123;" in text
+    assert "i1*3" not in text
