@@ -147,7 +147,8 @@ def _number(text: str) -> float | str:
 
 def _value(name: str, value: Any) -> Any:
     if name == "off":
-        return value if isinstance(value, Toggles) else Toggles.parse(value)
+        names = value.split(",") if isinstance(value, str) else value
+        return names if isinstance(names, Toggles) else Toggles.parse(names)
     if name in ("run_dir", "cache_dir"):
         return None if value is None else Path(value)
     if name == "on_error" and value not in ON_ERROR:

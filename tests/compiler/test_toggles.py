@@ -120,3 +120,4 @@ def test_off_as_an_option_equals_off_in_the_environment(
     by_environment = Options.from_env().toggles
     by_option = Options().updated(None, {"off": ["fuse", "site:0a1b", "all:7"]}).toggles
     assert by_environment == by_option
+    assert Options().updated(None, {"off": "fuse,site:0a1b,all:7"}).toggles == by_option
