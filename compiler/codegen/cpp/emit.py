@@ -18,10 +18,9 @@ from tcdebug.compiler.codegen.cpp.text import (
     literal,
     operation,
 )
-from tcdebug.compiler.codegen.kernels.flatten import FlatNode
+from tcdebug.compiler.codegen.kernels.flatten import FlatNode, reads_apart
 from tcdebug.compiler.codegen.kernels.half_pairs import PAIR
 from tcdebug.compiler.codegen.kernels.half_values import as_float, rounds
-from tcdebug.compiler.codegen.kernels.strided_reads import reads_apart
 from tcdebug.compiler.ir.arithmetic.index import ZERO, Atom, Axis, Index
 from tcdebug.compiler.ir.arithmetic.index_text import render
 from tcdebug.compiler.ir.arithmetic.order import is_positive
@@ -49,7 +48,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Run:
+class PointRun:
     """The points of a loop whose neighbours along an axis can be accessed together."""
 
     axis: Axis
@@ -124,7 +123,7 @@ class CppEmitter:
         if self._floors[-1]:
             self._floors[-1] = depth
 
-    def run(self, run: Run) -> None:
+    def run(self, run: PointRun) -> None:
         """Note the points of the loop that was opened last."""
 
     def leave(self, pragma: str = "") -> Block:

@@ -18,9 +18,8 @@ from tcdebug.compiler.codegen.cpp.branchless import without_branches
 from tcdebug.compiler.codegen.cpp.column_sums import write_columns
 from tcdebug.compiler.codegen.cpp.data_errors import may_report
 from tcdebug.compiler.codegen.cpp.emit import CppEmitter
-from tcdebug.compiler.codegen.cpp.halves.float16_rows import ConvertingEmitter
+from tcdebug.compiler.codegen.cpp.float16_rows import ConvertingEmitter
 from tcdebug.compiler.codegen.cpp.lanes import LANES
-from tcdebug.compiler.codegen.cpp.scatter import PIECE, scatter_loops
 from tcdebug.compiler.codegen.cpp.sweep_loops import SweepWriter
 from tcdebug.compiler.codegen.cpp.text import TYPES, index_text, loop
 from tcdebug.compiler.codegen.cpp.transposed_loads import (
@@ -35,6 +34,7 @@ from tcdebug.compiler.codegen.cpp.variants import KernelVariant, innermost, thre
 from tcdebug.compiler.codegen.kernels.column_values import with_column_values
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel
 from tcdebug.compiler.codegen.kernels.half_values import HALVES
+from tcdebug.compiler.codegen.kernels.scatter_loops import PIECE, scatter_loops
 from tcdebug.compiler.codegen.kernels.sweeps import segments
 from tcdebug.compiler.ir.arithmetic.index import Axis
 from tcdebug.compiler.ir.expr import IndexValue, walk

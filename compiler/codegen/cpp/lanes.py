@@ -13,7 +13,7 @@ from tcdebug.compiler.codegen.cpp.accumulator import (
     leaves_work,
 )
 from tcdebug.compiler.codegen.cpp.data_errors import may_report
-from tcdebug.compiler.codegen.cpp.emit import CppEmitter, Run
+from tcdebug.compiler.codegen.cpp.emit import CppEmitter, PointRun
 from tcdebug.compiler.codegen.cpp.text import TYPES
 from tcdebug.compiler.codegen.cpp.transposed_loads import first_lane
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode, loaded_dtypes
@@ -71,7 +71,7 @@ class Lanes:
         block = self.emit.enter(f"for (int l = 0; l < {count}; ++l)", (self.axis,))
         block.add(f"const int64_t {self.axis.name} = from + l;")
         first = to_index(first_lane(self.axis))
-        self.emit.run(Run(self.axis, first, count, self.width, "l"))
+        self.emit.run(PointRun(self.axis, first, count, self.width, "l"))
 
     def leave(self, *, vectorize: bool) -> None:
         """Close a loop over lanes."""
@@ -131,7 +131,8 @@ def block_of(kernel: FlatKernel, segment: Segment) -> int:
     if any(may_report(expr, last) for expr in bodies):
         return 0
     indexed = any(isinstance(expr, Guarded | IndexValue) and last in expr.axes for expr in bodies)
-    if indexed and not (accumulators and leaves_work(segment.nodes, size)):
+    guards = sum(isinstance(expr, Guarded) and last in expr.axes for expr in bodies)
+    if indexed and not (accumulators and guards < 2 and leaves_work(segment.nodes, size)):
         return 0
     if any(n.into or n.across for n in segment.nodes) or len(bodies) > LARGEST_BLOCK:
         return 0
@@ -230,11 +231,12 @@ def write_blocks(
             emit.enter(f"for ({first if whole else ';'} {condition} {start} += {points})")
         block = emit.enter(f"for (int l = 0; l < {points}; ++l)", (axis,))
         block.add(f"const int64_t {name} = {start} + l;")
-        emit.run(Run(axis, to_index(Axis(start, axis.size)), str(points), points, "l"))
+        emit.run(PointRun(axis, to_index(Axis(start, axis.size)), str(points), points, "l"))
         place = Axis(f"{name}_place", axis.size)
-        block.add(f"const int64_t {place.name} = {start} + PLACES[l];")
         emit.compared[axis] = to_index(place)
         body(counts)
+        if place.name in block.text():
+            block.items.insert(1, f"const int64_t {place.name} = {start} + PLACES[l];")
         del emit.compared[axis]
         emit.leave("#pragma omp simd")
         emit.leave()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from tcdebug.compiler.codegen.cpp.emit import CppEmitter, Run
+from tcdebug.compiler.codegen.cpp.emit import CppEmitter, PointRun
 from tcdebug.compiler.codegen.cpp.text import TYPES, index_text, loop
 from tcdebug.compiler.codegen.cpp.transposed_loads import BlockedAxis, block_start
 from tcdebug.compiler.codegen.kernels.flatten import FlatNode
@@ -93,7 +93,7 @@ def write_pieces(
         emit.enter(loop(block.axis, block.low, block.high), (block.axis,))
         if nodes is not pieces.scans:
             count = f"{block.high} - {block.low}"
-            emit.run(Run(block.axis, to_index(start), count, block.step, index_text(place)))
+            emit.run(PointRun(block.axis, to_index(start), count, block.step, index_text(place)))
         for node in nodes:
             compute(node)
             if node.name in pieces.crossing:

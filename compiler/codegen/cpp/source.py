@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from importlib import resources
 
 from tcdebug.compiler.codegen.cpp.branchless import has_branches
-from tcdebug.compiler.codegen.cpp.halves.float16_rows import converts_rows
+from tcdebug.compiler.codegen.cpp.float16_rows import converts_rows
 from tcdebug.compiler.codegen.cpp.kernel import CppKernelWriter, KernelParameters
 from tcdebug.compiler.codegen.cpp.lanes import LANES, block_of
-from tcdebug.compiler.codegen.cpp.short_columns import rows_together
 from tcdebug.compiler.codegen.cpp.text import TYPES
 from tcdebug.compiler.codegen.cpp.transposed_loads import TransposedRows, tiling, transposed_rows
 from tcdebug.compiler.codegen.cpp.variants import (
@@ -37,6 +36,7 @@ from tcdebug.compiler.codegen.kernels.half_values import has_half_values, with_h
 from tcdebug.compiler.codegen.kernels.joined_axes import joined_for_lanes
 from tcdebug.compiler.codegen.kernels.loop_order import by_strides
 from tcdebug.compiler.codegen.kernels.sharing import numbered_text, shared
+from tcdebug.compiler.codegen.kernels.short_columns import rows_together
 from tcdebug.compiler.codegen.kernels.sweeps import segments
 from tcdebug.compiler.codegen.kernels.unroll import unrolled
 from tcdebug.compiler.gate.gate import Gate
@@ -210,8 +210,7 @@ def _choose(flat: FlatKernel, subject: str, gate: Gate, pairs: Axis | None = Non
     if sets is not None and not gate.allows("codegen.index_sets", subject):
         sets = None
     along, in_blocks = innermost(flat, lane), transposed or tiled
-    loops = bool(flat.outer or flat.inner)
-    vectorize = loops and gate.allows("codegen.vectorize", subject)
+    vectorize = bool(flat.outer or flat.inner) and gate.allows("codegen.vectorize", subject)
     blocks = vectorize and lane is None and any(block_of(flat, s) for s in segments(flat))
     return KernelVariant(
         vectorize=vectorize,
@@ -232,7 +231,6 @@ def _choose(flat: FlatKernel, subject: str, gate: Gate, pairs: Axis | None = Non
         blocks=blocks and gate.allows("codegen.blocks", subject),
         float16_rows=(
             vectorize
-            and along is not None
             and converts_rows(in_blocks.kernel if in_blocks else flat, along)
             and gate.allows("codegen.float16_rows", subject)
         ),

@@ -8,7 +8,7 @@ from tcdebug.compiler.codegen.cpp.accumulator import CppAccumulator, accumulator
 from tcdebug.compiler.codegen.cpp.column_sums import add_to_column
 from tcdebug.compiler.codegen.cpp.data_errors import may_divide, may_report
 from tcdebug.compiler.codegen.cpp.emit import INNERMOST, CppEmitter, Place
-from tcdebug.compiler.codegen.cpp.halves.float16_rows import enter_runs
+from tcdebug.compiler.codegen.cpp.float16_rows import enter_runs
 from tcdebug.compiler.codegen.cpp.index_sets import write_parts
 from tcdebug.compiler.codegen.cpp.lanes import LANES, Lanes, block_of, declare_points, write_blocks
 from tcdebug.compiler.codegen.cpp.scan_pieces import (

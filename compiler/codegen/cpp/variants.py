@@ -9,7 +9,6 @@ import torch
 
 from tcdebug.compiler.codegen.cpp.index_sets import Split, split
 from tcdebug.compiler.codegen.cpp.lanes import LANES
-from tcdebug.compiler.codegen.cpp.short_columns import rows_together
 from tcdebug.compiler.codegen.cpp.text import index_text
 from tcdebug.compiler.codegen.cpp.transposed_loads import (
     Tiling,
@@ -18,6 +17,7 @@ from tcdebug.compiler.codegen.cpp.transposed_loads import (
 )
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode, loaded_dtypes
 from tcdebug.compiler.codegen.kernels.half_values import HALVES
+from tcdebug.compiler.codegen.kernels.short_columns import rows_together
 from tcdebug.compiler.codegen.kernels.sweeps import reads_of, segments
 from tcdebug.compiler.ir.arithmetic.index import Axis, Index, product
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate

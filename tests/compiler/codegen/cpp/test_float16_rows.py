@@ -11,7 +11,7 @@ import torch
 from cpp_kernels import kernels, kernels_as_eager, scalar_loops
 from judge import assert_as_eager, compiled
 
-from tcdebug.compiler.codegen.cpp.halves.levels import DividedLoop, divided, needed_lines
+from tcdebug.compiler.codegen.cpp.levels import DividedLoop, divided, needed_lines
 
 HALF = torch.float16
 X, Y = torch.randn(30, 131).to(HALF), torch.randn(30, 131).to(HALF)

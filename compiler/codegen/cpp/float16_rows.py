@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from tcdebug.compiler.codegen.cpp.emit import INNERMOST, CppEmitter, Place, Run
-from tcdebug.compiler.codegen.cpp.halves.levels import clauses, divided, needed_lines
+from tcdebug.compiler.codegen.cpp.emit import INNERMOST, CppEmitter, Place, PointRun
+from tcdebug.compiler.codegen.cpp.levels import clauses, divided, needed_lines
 from tcdebug.compiler.codegen.cpp.text import Block, CppIndex
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
 from tcdebug.compiler.codegen.kernels.half_values import NARROW, as_float
@@ -28,9 +28,9 @@ POINTS_OF_SUM = 1024
 """The same in a loop with a reduction, whose lanes are added each time that it ends."""
 
 
-def converts_rows(kernel: FlatKernel, along: Axis) -> bool:
+def converts_rows(kernel: FlatKernel, along: Axis | None) -> bool:
     """Return whether the kernel converts float16 numbers that are neighbours along an axis."""
-    return any(_is_near(address, along) for address in _converted(kernel))
+    return along is not None and any(_is_near(a, along) for a in _converted(kernel))
 
 
 def _converted(kernel: FlatKernel) -> Iterator[Index]:
@@ -69,7 +69,7 @@ def _narrowed(node: FlatNode) -> Expr | None:
 
 
 @dataclass(frozen=True)
-class RunOfRow(Run):
+class RunOfRow(PointRun):
     """The points of a row that are converted at once."""
 
     high: str
@@ -101,7 +101,7 @@ def enter_runs(
 class _OpenRun:
     """The points of an open loop, and the lines that convert what it reads and stores."""
 
-    run: Run
+    run: PointRun
     before: list[str | Block] = field(default_factory=list)
     after: list[str | Block] = field(default_factory=list)
 
@@ -114,7 +114,7 @@ class ConvertingEmitter(CppEmitter):
         self._runs: dict[int, _OpenRun] = {}  # depth -> the points of the loop
         self._stored_later: set[str] = set()
 
-    def run(self, run: Run) -> None:
+    def run(self, run: PointRun) -> None:
         """Convert numbers for the loop that was opened last."""
         self._runs[len(self.blocks) - 1] = _OpenRun(run)
 
@@ -167,7 +167,7 @@ class ConvertingEmitter(CppEmitter):
         places = (self._place_of(a) for a in address.atoms if isinstance(a, Indirect))
         return None if any(place.depth >= depth for place in places) else found
 
-    def _first(self, pointer: str, address: Index, run: Run) -> str:
+    def _first(self, pointer: str, address: Index, run: PointRun) -> str:
         """Return a pointer to the first element of a run."""
         places = CppIndex(self._places(IndexValue(torch.int64, address)))
         return f"{pointer} + {render(address.substitute({run.axis: run.first}), places)}"

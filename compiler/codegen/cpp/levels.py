@@ -93,7 +93,7 @@ def divided(lines: Sequence[Line], place: str) -> tuple[dict[str, str], list[Div
     levels = _levels(lines) if any(line.rounded for line in lines) else None
     if levels is None or max(levels) >= MOST_LOOPS:
         return None
-    division = _Division(lines, levels, place)
+    division = _LoopDivision(lines, levels, place)
     if not set(division.arrays.values()) <= KEPT:
         return None
     return division.arrays, [division.loop(level) for level in range(max(levels) + 1)]
@@ -131,7 +131,7 @@ def _levels(lines: Sequence[Line]) -> list[int] | None:
     return levels
 
 
-class _Division:
+class _LoopDivision:
     """Writes the loops that stand for one, whose lines have levels."""
 
     def __init__(self, lines: Sequence[Line], levels: Sequence[int], place: str) -> None:

@@ -1,1 +1,0 @@
-"""Conversions of float16 numbers that are neighbours in memory."""
