@@ -76,6 +76,7 @@ def load_wrapper(
         "is_grad_enabled": torch.is_grad_enabled,
         "laid_out": laid_out,
         "require_size": require_size,
+        "reshaped": torch.Tensor.view,
         "raise_status": raise_status,
         "set_grad_enabled": seams.set_grad_enabled,
         **kernels,

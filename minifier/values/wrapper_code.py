@@ -16,7 +16,7 @@ BEFORE, AFTER, RETURN = "tcdebug_before", "tcdebug_after", "tcdebug_return"
 """The names of the hooks. They take the number of a statement and the local variables."""
 
 ALLOCATIONS = ("empty_strided", "empty_", "alloc_from_pool", "torch.empty")
-VIEWS = ("reinterpret_tensor", "laid_out", "torch.as_strided")
+VIEWS = ("reinterpret_tensor", "laid_out", "reshaped", "torch.as_strided")
 IDLE = (
     *("assert_", "args.", "get_raw_stream", "current_stream", "torch.cuda.", "int"),
     *("raise_status", "get_num_threads", "record_", "stream", "copy_misaligned", "set_grad"),

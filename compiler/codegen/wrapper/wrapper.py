@@ -218,7 +218,7 @@ class WrapperWriter:
         """Give the memory of one value to another, which may have other dimensions."""
         text = memory.name
         if (buffer.size, buffer.stride) != (memory.size, memory.stride):
-            text = f"{memory.name}.view({tuple_text(buffer.size)})"
+            text = f"reshaped({memory.name}, {tuple_text(buffer.size)})"
             self.reshaped.add(buffer.name)
         self.lines.append(f"{buffer.name} = {text}")
 
