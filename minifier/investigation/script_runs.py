@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -213,8 +214,8 @@ class ScriptRuns:
 
         Return the folders, which hold the events and graphs of all compiles. Raises BudgetUsed.
         """
-        folders = [root / str(number) for number in range(1, len(questions) + 1)]
-        for folder in folders:
+        shutil.rmtree(root, ignore_errors=True)  # of a finding that fresh processes contradicted
+        for folder in (folders := [root / str(k + 1) for k in range(len(questions))]):
             folder.mkdir(parents=True)
         self._run_in_parallel(questions, folders)
         return folders

@@ -425,7 +425,8 @@ for factor in (2, 3):
 def test_a_wrong_cache_entry_that_only_a_printed_line_shows_is_found(
     tcdebug: Command, script: Script
 ) -> None:
-    report = tcdebug("bisect", "--json", *AS_IT_IS, script(CACHED_WRONGLY)).json
+    wanted = {"TORCHINDUCTOR_FX_GRAPH_CACHE": "1"}  # the tests switch it off
+    report = tcdebug("bisect", "--json", *AS_IT_IS, script(CACHED_WRONGLY), **wanted).json
     assert (report["status"], report["layer"]) == ("confirmed", "layer.cache.fx_graph")
     assert report["failure"]["message"] == "it does not print `by 3 gives 3.0` as it does in eager"
 
