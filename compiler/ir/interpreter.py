@@ -148,9 +148,7 @@ def run_loop(node: LoopNode, values: dict[str, Value], symbols: Mapping[Symbol, 
     size = [evaluate_index(s, symbols) for s in node.out.size]
     stride = [evaluate_index(s, symbols) for s in node.out.stride]
     for shared in written(node):
-        memory = values[shared]
-        same = memory.shape == torch.Size(size)
-        values[node.name] = memory if same else memory.view(size)
+        values[node.name] = values[shared].view(size)
     if node.name not in values:
         values[node.name] = torch.empty_strided(size, stride, dtype=node.out.dtype)
     out = values[node.name]

@@ -86,10 +86,14 @@ class WrapperWriter:
         self.lines: list[str] = []
         self.names: dict[str, Any] = {f"constant_{n}": v for n, v in self.graph.constants.items()}
         self.lives = ValueLifetimes(schedule, calls, self.buffers)
+        self.reshaped = {  # values stored over memory of other dimensions
+            name
+            for name, memory in self.lives.memory.items()
+            if layout_of(self.buffers[name]) != layout_of(self.buffers[memory])
+        }
         self.free: list[str] = []  # dead buffers whose memory may be used again
         self.owned: set[str] = set()  # buffers that only kernels have ever seen
         self.views = {n.name for n in self.graph.nodes if _is_alias(n)}
-        self.reshaped: set[str] = set()  # values that took over memory of other dimensions
         self.read_by_kernels = {n for c in calls.values() for n in c.loads}
         results = self.graph.outputs if direction == "forward" else ()
         self.saved = {o.name for o in results if isinstance(o, Ref)} - self.read_by_kernels
@@ -209,18 +213,14 @@ class WrapperWriter:
     def _memory(self, call: KernelCall) -> None:
         """Allocate memory for the values that a kernel stores."""
         for name in call.stores:
-            if name in call.into:
-                self._take_over(self.buffers[name], self.buffers[call.into[name]])
-            else:
+            memory = call.into.get(name)
+            if memory is None:
                 self._allocate(self.buffers[name])
-
-    def _take_over(self, buffer: Buffer, memory: Buffer) -> None:
-        """Give the memory of one value to another, which may have other dimensions."""
-        text = memory.name
-        if (buffer.size, buffer.stride) != (memory.size, memory.stride):
-            text = f"reshaped({memory.name}, {tuple_text(buffer.size)})"
-            self.reshaped.add(buffer.name)
-        self.lines.append(f"{buffer.name} = {text}")
+            elif name in self.reshaped:
+                size = tuple_text(self.buffers[name].size)
+                self.lines.append(f"{name} = reshaped({memory}, {size})")
+            else:
+                self.lines.append(f"{name} = {memory}")  # the same memory
 
     def _launch(self, kernels: Sequence[Kernel]) -> None:
         """Write one call for several kernels."""

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from cpp_kernels import kernels, kernels_as_eager, scalar_loops
+from half_programs import every_number, rounds_often, updates_what_it_read
 from judge import assert_as_eager, compiled
 
 from tcdebug.compiler.codegen.cpp.levels import DividedLoop, divided, needed_lines
@@ -53,24 +54,13 @@ def test_neighbours_in_float16_are_converted_in_vectors(name: str, tmp_path: Pat
 
 
 def test_all_numbers_are_those_of_eager() -> None:
-    every = torch.arange(-(2**15), 2**15).to(torch.int16).view(HALF).view(256, 256)
-    other = every.flip(0).roll(77, 1).contiguous()
-
-    def function(x: torch.Tensor, y: torch.Tensor) -> Any:
-        return x.neg(), x * y, (x / 3).clamp(-2, 1e4) + y, torch.where(x > y, x, y * 1e-3).abs()
-
     torch._dynamo.reset()
-    assert "  round_all(" in kernels_as_eager(function, [every, other], exact=True)
+    assert "  round_all(" in kernels_as_eager(rounds_often, every_number(HALF), exact=True)
 
 
 def test_an_update_in_place_reads_what_it_overwrites_first() -> None:
-    def update(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        before = x * 0.5 + y
-        x.mul_(3).add_(before)
-        return x, before - x
-
     torch._dynamo.reset()
-    assert "  narrow(" in kernels_as_eager(update, [X.clone(), Y], exact=True)
+    assert "  narrow(" in kernels_as_eager(updates_what_it_read, [X.clone(), Y], exact=True)
 
 
 def test_without_the_unit_conversions_are_in_the_loop() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from cpp_kernels import built, kernels, kernels_as_eager, scalar_loops
+from half_programs import every_number, rounds_often, updates_what_it_read
 from torch.nn import functional as F
 
 HALF = torch.bfloat16
@@ -63,24 +64,13 @@ def test_neighbours_in_bfloat16_are_one_integer(name: str, tmp_path: Path) -> No
 
 
 def test_all_numbers_are_those_without_pairs() -> None:
-    every = torch.arange(-(2**15), 2**15).to(torch.int16).view(HALF).view(256, 256)
-    other = every.flip(0).roll(77, 1).contiguous()
-
-    def function(x: torch.Tensor, y: torch.Tensor) -> Any:
-        return x.neg(), x * y, (x / 3).clamp(-2, 1e4) + y, torch.where(x > y, x, y * 1e-3).abs()
-
     torch._dynamo.reset()
-    assert "load_pair" in kernels_as_eager(function, [every, other], exact=True)
+    assert "load_pair" in kernels_as_eager(rounds_often, every_number(HALF), exact=True)
 
 
 def test_an_update_in_place_reads_what_it_overwrites_first() -> None:
-    def update(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        before = x * 0.5 + y
-        x.mul_(3).add_(before)
-        return x, before - x
-
     torch._dynamo.reset()
-    text = kernels_as_eager(update, [X.clone(), Y], exact=True)
+    text = kernels_as_eager(updates_what_it_read, [X.clone(), Y], exact=True)
     assert "store_pair" in text
 
 
