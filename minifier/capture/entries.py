@@ -231,7 +231,7 @@ def _saving(saved: SavedCode, original: Callable[..., Any]) -> Callable[..., Any
     """Make the replacement of an artifact's method `save`, which needs inductor's caches."""
 
     def save(artifact: Any, *, path: str, format: str = "binary") -> Any:
-        if artifact._artifacts is not None:
+        if artifact._artifacts is not None and artifact._artifacts[1].aot_autograd_artifacts:
             return original(artifact, path=path, format=format)
         return saved.remember(path, artifact)
 
