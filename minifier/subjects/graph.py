@@ -300,7 +300,9 @@ class GraphSubject:
         without = "" if self.script_target is None else OTHER_TARGET.format(self.target.name)
         for variables, setup in product(variables_to_try(), setups):
             inputs = self._write(facts, setup, variables, path)
-            needs = f"the repro needs variables: {', '.join(variables)}" if variables else ""
+            needs = (
+                f"the repro fails only with variables: {', '.join(variables)}" if variables else ""
+            )
             yield WrittenRepro(path, inputs, "; ".join(filter(None, [without, needs])))
 
     def _write(

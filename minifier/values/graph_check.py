@@ -47,6 +47,10 @@ SENSITIVE = (
     "No step is wrong, and eager differs from itself as much if what its operators round is moved "
     "by one unit: the results are sensitive to rounding"
 )
+ROUGH_STEP = (
+    "Every step is in tolerance. The step that is named is the first whose error is many times "
+    "that of eager"
+)
 UNEXPLAINED = "No step explains it: rounding errors may have accumulated"
 
 
@@ -60,6 +64,8 @@ class _WrongCall:
     case: Case
     outcome: Outcome
     results: Results | None
+    rough: WrongStep | None
+    """The first step of the call whose error is many times that of eager."""
 
     @property
     def described(self) -> str:
@@ -104,6 +110,10 @@ class GraphChecks:
                 observation.notes.append(f"{suspect.described}. {ROUNDED}")
             elif trace is TraceVerdict.UNKNOWN and self._jumps(suspect):
                 observation.notes.append(f"{suspect.described}. {SENSITIVE}")
+            elif trace is not TraceVerdict.WRONG and suspect.rough is not None:
+                observation.notes.append(f"{suspect.described}. {ROUGH_STEP}")
+                observation.found = suspect.rough
+                return
             elif suspect.backend in STEPWISE:
                 why = DECOMPOSED if trace is TraceVerdict.WRONG else UNEXPLAINED
                 observation.unexplained.append(f"{suspect.described}. {why}")
@@ -195,6 +205,7 @@ class CheckedGraph:
         if over or observation.paused or observation.found is not None:
             return self.compiled(*values)
         copies = clone_values(values)
+        observation.rough = None
         results = self.compiled(*values)
         self.check(copies)
         return results
@@ -228,8 +239,12 @@ class CheckedGraph:
             observation.notes.append(f"graph {self.ordinal} was not compared as a whole: {reason}")
             return
         if outcome.failed:
-            suspect = _WrongCall(self.ordinal, self.calls, self.backend, case, outcome, results)
-            self.checks.suspects.append(suspect)
+            self.checks.suspects.append(
+                _WrongCall(
+                    self.ordinal, self.calls, self.backend, case, outcome, results,
+                    observation.rough,
+                )
+            )  # fmt: skip
 
     def _outcome(self, case: Case, compiled: Callable[..., Any]) -> tuple[Outcome, Results | None]:
         """Judge a call. Also return its results if they were computed for that."""

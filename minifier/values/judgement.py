@@ -30,6 +30,8 @@ COMPOSED = frozenset(("glu", "addcmul", "addcdiv"))
 """Operators that inductor lowers to several, which round between them. Eager rounds once."""
 NOISES = 2.0
 """The allowed error as a multiple of what drawn roundings of one unit have moved a value by."""
+ROUGH = 64.0
+"""An error of this many units, and of as many times eager's, is not rounding alone."""
 TIES = 10_000
 """Of this many elements behind a comparison, one may fall on the other side of a tie."""
 
@@ -220,3 +222,10 @@ def errors(actual: torch.Tensor, computed: Computed) -> tuple[float | None, floa
         return float((value.double() - exact)[finite].abs().max()) / scale
 
     return distance(actual), distance(computed.eager)
+
+
+def roughness(error: float | None, eager_error: float | None) -> str:
+    """Describe an error in tolerance that is many times that of eager; empty if it is not."""
+    if error is None or eager_error is None or error < ROUGH * max(eager_error, 1.0):
+        return ""
+    return f"in tolerance, but its error is {error:.3g} units, eager's is {eager_error:.2g}"

@@ -18,7 +18,7 @@ from tcdebug.compiler.events.search_events import ValueCompared
 from tcdebug.minifier.cases.case import user_lines
 from tcdebug.minifier.judging.compare import Difference
 from tcdebug.minifier.values.findings import REPORT, ComparedValue, ValuesReport, WrongStep
-from tcdebug.minifier.values.judgement import digest, errors, judged
+from tcdebug.minifier.values.judgement import digest, errors, judged, roughness
 from tcdebug.minifier.values.reference import Computed, ReferenceGraph, Unjudged
 
 MOST_LINES = 12
@@ -62,6 +62,8 @@ class Observation:
     stop: Callable[[], None]
     broken: Callable[[], None]
     found: WrongStep | None = None
+    rough: WrongStep | None = None
+    """The first step in tolerance whose error is many times that of eager."""
     unexplained: list[str] = field(default_factory=list)
     captured: int = 0
     whole: int = 0
@@ -125,6 +127,9 @@ class Observation:
         self.log.emit(event, direction=place.direction)
         if wrong is not None:
             self.find(self._finding(place, step, made, computed.nodes, suspects))
+        elif self.rough is None and (detail := roughness(made.error, made.eager_error)):
+            value = msgspec.structs.replace(made, detail=detail)
+            self.rough = self._finding(place, step, value, computed.nodes, suspects)
         return True
 
     def _finding(
