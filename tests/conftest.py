@@ -34,6 +34,8 @@ SETTINGS = {
 """Settings that torch reads at import, as repro scripts have them."""
 
 
+DEVICE = Path(__file__).parent / "device"
+"""The tests that need a GPU."""
 SAMPLED = pytest.StashKey[Counter[str]]()
 """How many parameters of each sampled test have been collected."""
 OF, TAKEN = 7, (0, 3)
@@ -61,12 +63,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
     A developer's CXX, which conda sets, would be a changed setting of inductor in every test.
     Inductor compiles on one thread, because forked children of a test would wait for its others.
+    Only the tests in `device` see a GPU, and only if no others run.
     """
     hands_out_tests = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
     if not hands_out_tests:
         import_torch_with_waiting_threads()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ.pop("CXX", None)
+    if not all(Path(argument).resolve().is_relative_to(DEVICE) for argument in config.args):
+        os.environ["CUDA_VISIBLE_DEVICES"] = SETTINGS["CUDA_VISIBLE_DEVICES"]
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = SETTINGS["TORCHINDUCTOR_COMPILE_THREADS"]
     sys.dont_write_bytecode = False
     kernels = config.cache.mkdir("tcdebug-kernels")

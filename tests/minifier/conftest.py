@@ -13,7 +13,6 @@ sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 def pytest_configure() -> None:
     os.environ["TCDEBUG_LOG"] = "0"
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # a process that has initialised CUDA cannot be forked
     os.register_at_fork(after_in_child=faulthandler.disable)  # children crash on purpose
 
 

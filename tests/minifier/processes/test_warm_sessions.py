@@ -17,7 +17,8 @@ from tcdebug.minifier.processes.warm.sessions import WarmSessions
 SCRIPT = """
 import multiprocessing.process, os, random, sys, time
 import numpy
-print(os.environ["TCDEBUG_OFF"], multiprocessing.process.ORIGINAL_DIR, os.getcwd(), sys.argv[1:], __name__)
+folders = multiprocessing.process.ORIGINAL_DIR, os.getcwd()
+print(os.environ["TCDEBUG_OFF"], *folders, sys.argv[1:], __name__)
 print(random.random(), numpy.random.random())
 if sys.argv[1] == "hang":
     time.sleep(100)
