@@ -119,14 +119,15 @@ def inlined_where(
                 continue
             if size_after(consumer.body, producer) > LARGEST_BODY:
                 continue
-            body = inlined(consumer.body, producer)
-            if overwrites_unread(replace(consumer, body=body), memory):
+            if not gate.allows(unit, f"{name}->{consumer.name}"):
                 continue
-            if gate.allows(unit, f"{name}->{consumer.name}"):
-                nodes[consumer.name] = replace(consumer, body=body)
-                for read in reads(producer):
-                    if consumer.name not in users.setdefault(read, []):
-                        users[read].append(consumer.name)
+            changed = replace(consumer, body=inlined(consumer.body, producer))
+            if overwrites_unread(changed, memory):
+                continue
+            nodes[consumer.name] = changed
+            for read in reads(producer):
+                if consumer.name not in users.setdefault(read, []):
+                    users[read].append(consumer.name)
     return without_dead_nodes(
         Graph(graph.inputs, tuple(nodes.values()), graph.outputs, graph.constants)
     )

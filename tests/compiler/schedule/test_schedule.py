@@ -22,6 +22,7 @@ from tcdebug.compiler.ir.arithmetic.index import Axis, product, to_index
 from tcdebug.compiler.ir.cost import arithmetic, bytes_of
 from tcdebug.compiler.ir.graph import Extern, Graph
 from tcdebug.compiler.ir.verifier import InvalidGraph
+from tcdebug.compiler.schedule import inline
 from tcdebug.compiler.schedule.align import refine
 from tcdebug.compiler.schedule.dependencies import Dependencies
 from tcdebug.compiler.schedule.fusion import work_of
@@ -53,6 +54,16 @@ def test_a_chain_becomes_one_node() -> None:
 
 def test_without_inlining_a_chain_is_fused_instead() -> None:
     assert shape(lambda x: ((x + 1).sin() * 2).exp(), f32(4, 5), off=("fuse.inline",)) == ["4"]
+
+
+def test_a_fault_of_inlining_does_not_show_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: Any) -> Any:
+        raise RuntimeError("a body cannot be inlined")
+
+    monkeypatch.setattr(inline, "inlined", broken)
+    with pytest.raises(Exception, match="a body cannot be inlined"):
+        shape(lambda x: (x + 1).sin(), f32(4, 5))
+    assert shape(lambda x: (x + 1).sin(), f32(4, 5), off=("fuse.inline",)) == ["2"]
 
 
 def test_without_fusion_of_any_kind_every_node_is_a_kernel() -> None:
