@@ -79,6 +79,22 @@ class ProgramExported(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class CompilingMentioned(Event):
+    """A file of the program, or of a library, mentions the function `is_compiling`."""
+
+    kind: ClassVar[str] = "compiling.mentioned"
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class CompilingAsked(Event):
+    """A `line` of the program heard in eager that it is being compiled: FILE:LINE and its text."""
+
+    kind: ClassVar[str] = "compiling.asked"
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
 class CodeLoaded(Event):
     """The script loaded code that this process did not compile. `path` is its file, if known."""
 
@@ -320,6 +336,8 @@ SEARCH_EVENTS: tuple[type[Event], ...] = (
     HangSuspected,
     GraphRounded,
     ProgramExported,
+    CompilingMentioned,
+    CompilingAsked,
     CodeLoaded,
     ProgramTraced,
     ValueCompared,

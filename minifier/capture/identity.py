@@ -19,8 +19,9 @@ import torch
 from torch._dynamo import OptimizedModule
 
 from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.search_events import CompilingAsked
 from tcdebug.compiler.patching import Patch, misfit, patched
-from tcdebug.minifier.processes.callers import asked_by_torch, called_by_user
+from tcdebug.minifier.processes.callers import asked_by, called_by_user, shown
 from tcdebug.minifier.targets.backends import EAGER
 from tcdebug.minifier.targets.captures import Captures
 from tcdebug.minifier.targets.counting import counted_beside, is_own
@@ -142,6 +143,7 @@ class _Telling:
 
     def __init__(self) -> None:
         self.depth = ContextVar("depth", default=0)
+        self.lines: set[str] = set()
 
     def inside(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function whose calls count as compiled."""
@@ -161,8 +163,12 @@ class _Telling:
 
         def make(original: Callable[..., Any]) -> Callable[..., Any]:
             def answer() -> bool:
-                told = bool(self.depth.get()) and not asked_by_torch(sys._getframe(1))
-                return told or bool(original())
+                if not self.depth.get() or (asking := asked_by(sys._getframe(1))) is None:
+                    return bool(original())
+                if (line := shown(asking)) not in self.lines:
+                    self.lines.add(line)
+                    log.emit(CompilingAsked(line))
+                return True
 
             return answer
 

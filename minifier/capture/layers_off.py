@@ -53,7 +53,7 @@ from tcdebug.minifier.cases.layer_names import (
     WRAPPER,
 )
 from tcdebug.minifier.cases.settings import set_back
-from tcdebug.minifier.processes.callers import called_by_user
+from tcdebug.minifier.processes.callers import called_by_user, mentions_noted
 from tcdebug.minifier.targets.backends import EAGER
 from tcdebug.minifier.targets.counting import counted_beside
 from tcdebug.minifier.targets.interception import (
@@ -89,6 +89,7 @@ def layers_off(toggles: Toggles, log: EventLog) -> Iterator[None]:
         if _in_eager(toggles):
             wrapped, captures = WRAPPER not in toggles.off, DYNAMO_CODE in toggles.off
             told = OWN_BRANCHES in toggles.off
+            stack.enter_context(mentions_noted(log))
             stack.enter_context(
                 compile_is_identity(log, wrapped=wrapped, captures=captures, told=told)
             )

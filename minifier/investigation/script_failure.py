@@ -102,7 +102,7 @@ class ScriptFailure:
     in_budget: bool = True
     """Whether the search for the layer came to its end within the budget."""
     own_fault: bool = False
-    """Whether it rejects correctly rounded results, or its code for being compiled is wrong."""
+    """Whether it rejects correctly rounded results, or code for being compiled is wrong."""
     flaky: str = ""
     """A note on the runs in eager that failed, if only some of them did."""
 
@@ -145,8 +145,9 @@ class ScriptFailure:
     def checked_for_own_fault(self) -> ScriptFailure:
         """Return this failure, and whether the script itself is wrong.
 
-        The script runs for this only if Dynamo is at fault and it asks whether it is compiled. Or
-        if it fails by its results, and a graph differs in rounding or was not judged alone.
+        The script runs for this only if Dynamo is at fault, and the script or a library that it
+        imports asks whether it is compiled. Or if it fails by its results, and a graph differs in
+        rounding or was not judged alone.
         """
         if self.in_dynamo:
             return self._checked(lambda: OWN_BRANCHES * self.search.blames_own_branches())
@@ -164,7 +165,7 @@ class ScriptFailure:
             return replace(self, in_budget=False)
         misleading = evidence(self.finding.layer) if shown == OWN_BRANCHES else ""
         notes = tuple(note for note in self.finding.notes if note != misleading)
-        notes = (evidence(shown), *notes) if shown else notes
+        notes = (evidence(shown), *self.runs.asked_at(), *notes) if shown else notes
         finding = replace(self.finding, runs=self.search.runs, notes=notes)
         return replace(self, finding=finding, own_fault=bool(shown))
 

@@ -96,8 +96,8 @@ EVIDENCE = {
         "correctly rounded results"
     ),
     OWN_BRANCHES: (
-        "the script also fails in eager if torch.compiler.is_compiling() is true there: its own "
-        "code for that case is at fault"
+        "the script also fails in eager if torch.compiler.is_compiling() is true there: the code "
+        "for that case is at fault, not torch"
     ),
     CACHE: "the compile caches together: it passes with all of them off",
 }

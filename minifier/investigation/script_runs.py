@@ -14,23 +14,15 @@ from typing import Any
 import msgspec
 
 from tcdebug.compiler.events.log import EventLog, decoded
-from tcdebug.compiler.events.run_events import WorkerStart
-from tcdebug.compiler.events.schema import DecisionTaken, Fallback, PassRan
-from tcdebug.compiler.events.search_events import CandidateRan, GraphRounded, ProgramExported
-from tcdebug.minifier.cases.layer_names import (
-    AOTINDUCTOR,
-    CUDAGRAPHS,
-    DYNAMO,
-    EXPORT,
-    PROGRAM_PASSES,
-)
+from tcdebug.compiler.events.schema import Fallback
+from tcdebug.compiler.events.search_events import CandidateRan, GraphRounded
+from tcdebug.minifier.cases.layer_names import DYNAMO
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.script_layers import Off, described
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.processes.cache_folders import kernel_cache
 from tcdebug.minifier.processes.job import (
     SCRIPT_FAILED,
-    SCRIPT_ON_DEVICES,
     Job,
     check_session,
     start,
@@ -40,6 +32,7 @@ from tcdebug.minifier.processes.process import Child, Ended, Limits, wait
 from tcdebug.minifier.processes.warm.sessions import WarmSessions
 from tcdebug.minifier.subjects.own_errors import ended_alike, may_count_compiles, raised_alike
 from tcdebug.minifier.subjects.script import LONGER, outcome_of
+from tcdebug.minifier.trace.layers_seen import asked_at, layers_seen
 
 POLL = 0.05
 """Seconds between checks of the budget."""
@@ -48,6 +41,8 @@ LEAST = 60.0
 """A run may take SLOWER times as long as the failing run, plus LEAST seconds."""
 STUCK_MOST = 30.0
 """Once a capture was seen not to end: the seconds that a run may take beyond SLOWER times eager."""
+MOST_LINES = 3
+"""The limit on lines that are shown of those that ask whether they are being compiled."""
 TRACEBACK = "Traceback (most recent call last):"
 NOT_ALONE = "judged"
 """A word in every event that says that a graph was not judged alone."""
@@ -175,15 +170,12 @@ class ScriptRuns:
         return answer
 
     def used(self) -> frozenset[str]:
-        """Return which of export, AOTInductor, gated passes and a GPU was seen in a run.
+        """Return which of the layers that only some scripts use was seen in a run."""
+        return layers_seen(Path(self.job.run_dir))
 
-        A GPU counts as `cudagraphs`, because the script may use CUDA graphs.
-        """
-        found = set()
-        for file in Path(self.job.run_dir).glob("events*.jsonl"):
-            for record in decoded(file.read_bytes().splitlines(), dict[str, Any]):
-                found |= _seen_in(record)
-        return frozenset(found)
+    def asked_at(self) -> list[str]:
+        """Return notes on the lines that heard in eager that they are being compiled."""
+        return [f"it asks here: {line}" for line in asked_at(Path(self.job.run_dir))[:MOST_LINES]]
 
     def raised_alike(self) -> bool:
         """Return whether the script raises at the same place in eager and as it is."""
@@ -383,18 +375,3 @@ class _ActiveRun:
         if self.child is not None:
             self.child.end()
             self.child = None
-
-
-def _seen_in(record: dict[str, Any]) -> set[str]:
-    """Return which of export, AOTInductor, gated passes and a GPU an event is about."""
-    data: dict[str, Any] = record["data"]
-    match record["event"]:
-        case ProgramExported.kind:
-            return {AOTINDUCTOR if data["packaged"] else EXPORT}
-        case DecisionTaken.kind:  # the pass may not end
-            return {PROGRAM_PASSES} & {str(record.get("unit", "")).partition(".")[0]}
-        case PassRan.kind:
-            return {PROGRAM_PASSES} & {record.get("stage")}
-        case WorkerStart.kind:
-            return {CUDAGRAPHS} if data["purpose"] == SCRIPT_ON_DEVICES else set()
-    return set()

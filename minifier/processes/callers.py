@@ -7,11 +7,18 @@ library that calls torch.compile counts as the user's program.
 
 from __future__ import annotations
 
+import contextlib
+import linecache
 import os
+import re
 import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from types import FrameType
 
 from tcdebug.compiler import patching
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.search_events import CompilingMentioned
 
 ENTRANCES = (
     "__init__.py", "compiler/__init__.py", "nn/modules/module.py", "_dynamo/repro/",
@@ -23,15 +30,51 @@ pass that compiled autograd compiles."""
 
 FORWARDS = patching.__file__
 """The file whose frames are between a replacement and its caller."""
+ASKS = re.compile(rb"\bis_(?:dynamo_|torchdynamo_)?compiling\b")
+"""The names of the functions with which a program asks whether it is being compiled."""
 REPLACEMENTS = ("optimize", "compile_leniently", "first_call")
 """The names of functions that replace `optimize` and `torch.compile`."""
 
 
-def asked_by_torch(frame: FrameType | None) -> bool:
-    """Return whether a function that is replaced was called by a function of torch itself."""
+def asked_by(frame: FrameType | None) -> FrameType | None:
+    """Return the frame that called a function that is replaced; None if it is torch's own."""
     while frame is not None and frame.f_code.co_filename == FORWARDS:
         frame = frame.f_back
-    return frame is not None and frame.f_code.co_filename.startswith(_torch_folder())
+    own = frame is not None and frame.f_code.co_filename.startswith(_torch_folder())
+    return None if own else frame
+
+
+def shown(frame: FrameType) -> str:
+    """Return the place of a frame and its line, as a report shows them."""
+    code, number = frame.f_code, frame.f_lineno
+    text = linecache.getline(code.co_filename, number).strip()
+    return f"{code.co_filename}:{number} in {code.co_name}: {text}"
+
+
+@contextlib.contextmanager
+def mentions_noted(log: EventLog) -> Iterator[None]:
+    """Emit an event if a module that the block imports, outside torch, mentions `is_compiling`.
+
+    One event is enough: a run shows whether it matters.
+    """
+    before = set(sys.modules)
+    try:
+        yield
+    finally:
+        _note_mention([module for name, module in sys.modules.items() if name not in before], log)
+
+
+def _note_mention(modules: Iterable[object], log: EventLog) -> None:
+    """Emit an event for the first of these modules, outside torch, that mentions it."""
+    tools = (_torch_folder(), str(Path(__file__).parents[2]) + os.sep)
+    for module in modules:
+        path = getattr(module, "__file__", None) or ""
+        if path.startswith(tools) or not path.endswith(".py"):
+            continue
+        with contextlib.suppress(OSError):
+            if ASKS.search(Path(path).read_bytes()):
+                log.emit(CompilingMentioned(path))
+                return
 
 
 def called_by_user(frame: FrameType | None) -> bool:

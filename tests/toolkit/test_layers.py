@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -431,26 +432,34 @@ def test_a_wrong_cache_entry_that_only_a_printed_line_shows_is_found(
     assert report["failure"]["message"] == "it does not print `by 3 gives 3.0` as it does in eager"
 
 
-OWN_BRANCH = """
+SCALED = """
 import torch
 
 def scaled(x):
     return x * (2.0 if torch.compiler.is_compiling() else 2.5)
-
+"""
+COMPARES_SCALED = """
+import torch
+{}
 x = torch.ones(3)
 assert torch.equal(torch.compile(scaled, backend="eager")(x), scaled(x)), "the scales differ"
 """
 
 
 @pytest.mark.slow
-def test_the_code_of_a_script_for_being_compiled_is_its_own(
-    tcdebug: Command, script: Script
+@pytest.mark.parametrize("where", ["script", "library"])
+def test_code_of_a_program_for_being_compiled_is_its_own(
+    tcdebug: Command, script: Script, tmp_path: Path, where: str
 ) -> None:
-    done = tcdebug("bisect", "--json", *AS_IT_IS, script(OWN_BRANCH))
+    (tmp_path / "scales.py").write_text(SCALED)
+    source = SCALED if where == "script" else "from scales import scaled"
+    done = tcdebug("bisect", "--json", *AS_IT_IS, script(COMPARES_SCALED.format(source)))
     report = done.json
     assert (done.status, report["status"], report["culprits"]) == (1, "unconfirmed", [])
-    own = "its own code for that case is at fault"
+    own = "the code for that case is at fault, not torch"
     assert any(note.endswith(own) for note in report["notes"]), report["notes"]
+    asks = "in scaled: return x * (2.0 if torch.compiler.is_compiling() else 2.5)"
+    assert any(note.endswith(asks) for note in report["notes"]), report["notes"]
 
 
 HOOKS_DROPPED = """

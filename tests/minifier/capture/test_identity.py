@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import functools
+import importlib
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,8 +20,11 @@ from torch.nn.attention.flex_attention import flex_attention
 from torch_versions import needs_torch
 
 from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.capture.identity import compile_is_identity
+from tcdebug.minifier.capture.layers_off import layers_off
 from tcdebug.minifier.targets.interception import compile_patched
+from tcdebug.minifier.trace.layers_seen import asked_at, layers_seen
 
 imported_before = torch.compile
 
@@ -101,6 +106,33 @@ def test_a_program_can_hear_in_eager_that_it_is_compiled(
         make()(seen)
         noting(seen)
     assert seen == [True, False]
+
+
+def test_each_line_that_hears_so_is_logged_once(tmp_path: Path) -> None:
+    torch._dynamo.reset()
+    with compile_is_identity(EventLog(tmp_path), told=True):
+        twice = torch.compile(lambda seen: [noting(seen), noting(seen)])
+        twice([])
+    (line,) = asked_at(tmp_path)
+    assert line.endswith("in noting: seen.append(torch.compiler.is_compiling())")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("from torch.compiler import is_compiling", {"layer.own_branches"}),
+        ("NAMES = 'is_compiling_slowly'", set()),
+    ],
+)
+def test_a_module_that_may_ask_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, found: set[str]
+) -> None:
+    name = f"asking_{bool(found)}"
+    (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with layers_off(Toggles.parse(["layer.dynamo"]), EventLog(tmp_path)):
+        importlib.import_module(name)
+    assert layers_seen(tmp_path) == found
 
 
 def test_torch_does_not_hear_that_it_is_compiled() -> None:

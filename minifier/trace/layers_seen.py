@@ -1,0 +1,60 @@
+"""Reads from the events of a run which layers of torch the script uses, or may use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tcdebug.compiler.events.log import decoded
+from tcdebug.compiler.events.run_events import WorkerStart
+from tcdebug.compiler.events.schema import DecisionTaken, PassRan
+from tcdebug.compiler.events.search_events import (
+    CompilingAsked,
+    CompilingMentioned,
+    ProgramExported,
+)
+from tcdebug.minifier.cases.layer_names import (
+    AOTINDUCTOR,
+    CUDAGRAPHS,
+    EXPORT,
+    OWN_BRANCHES,
+    PROGRAM_PASSES,
+)
+from tcdebug.minifier.processes.job import SCRIPT_ON_DEVICES
+
+
+def layers_seen(folder: Path) -> frozenset[str]:
+    """Return which of export, AOTInductor, gated passes, own branches and a GPU a run uses.
+
+    A GPU counts as `cudagraphs`, because the script may use CUDA graphs.
+    """
+    return frozenset(layer for record in _records(folder) for layer in _seen_in(record))
+
+
+def asked_at(folder: Path) -> list[str]:
+    """Return the lines of the program that heard in eager that they are being compiled."""
+    found = [r["data"]["line"] for r in _records(folder) if r["event"] == CompilingAsked.kind]
+    return list(dict.fromkeys(found))
+
+
+def _records(folder: Path) -> Iterator[dict[str, Any]]:
+    for file in sorted(folder.glob("events*.jsonl")):
+        yield from decoded(file.read_bytes().splitlines(), dict[str, Any])
+
+
+def _seen_in(record: dict[str, Any]) -> set[str]:
+    """Return which of these layers an event is about."""
+    data: dict[str, Any] = record["data"]
+    match record["event"]:
+        case ProgramExported.kind:
+            return {AOTINDUCTOR if data["packaged"] else EXPORT}
+        case DecisionTaken.kind:  # the pass may not end
+            return {PROGRAM_PASSES} & {str(record.get("unit", "")).partition(".")[0]}
+        case PassRan.kind:
+            return {PROGRAM_PASSES} & {record.get("stage")}
+        case WorkerStart.kind:
+            return {CUDAGRAPHS} if data["purpose"] == SCRIPT_ON_DEVICES else set()
+        case CompilingMentioned.kind:
+            return {OWN_BRANCHES}
+    return set()
