@@ -30,6 +30,8 @@ PARTIAL = "report.partial.json"
 """The file to which it writes what it knows so far, in case it is ended early."""
 SCRIPT_FAILED = 71
 """The exit status of a session whose script raised. The traceback is on its stderr."""
+NOT_BY_ITSELF = "graph {} is judged only as a part of the script"
+"""Says that a graph, of which this takes the number, cannot be judged by itself."""
 NOT_CAPTURED = "not captured again"
 """Begins the message about a graph that Dynamo did not capture again, so that it was not judged."""
 NO_BACKEND = 72

@@ -300,7 +300,7 @@ class ReductionLoop(Generic[ReducibleType]):
         for name, reason in list(self._left_out.items()):
             if name not in self._told:
                 self._told.add(name)
-                self._log.emit(Fallback(f"edits of {name} are left out", reason))
+                self._log.emit(Fallback(f"minimising goes without its step {name}", reason))
 
 
 @lru_cache(maxsize=1024)

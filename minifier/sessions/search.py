@@ -40,7 +40,7 @@ from tcdebug.minifier.oracles.memory_limit import is_over_memory
 from tcdebug.minifier.oracles.oracle import NoHang, Oracle
 from tcdebug.minifier.oracles.other_failures import OtherFailures
 from tcdebug.minifier.processes.interpreters import Interpreters
-from tcdebug.minifier.processes.job import PARTIAL, REPORT, Job, Rank
+from tcdebug.minifier.processes.job import NOT_BY_ITSELF, PARTIAL, REPORT, Job, Rank
 from tcdebug.minifier.processes.threads import Threads
 from tcdebug.minifier.repros.fake_group import group_of
 from tcdebug.minifier.repros.script_setup import Script, fake_group_setup, script_setup
@@ -163,8 +163,7 @@ class Session:
 
     def not_judged(self, ordinal: int, reason: str) -> None:
         """Log that a graph cannot be judged by itself."""
-        what = f"graph {ordinal} is judged only as a part of the script"
-        self.log.emit(Fallback(what, reason[:2000]))
+        self.log.emit(Fallback(NOT_BY_ITSELF.format(ordinal), reason[:2000]))
 
     def _clearly_slow(
         self, slow: GraphAnswer, case: Case, backend: Backend, ordinal: int, call: int

@@ -63,12 +63,12 @@ def slow_compile(supervisor: Supervisor, failed: ScriptFailure) -> tuple[Report 
     if not _passes_without(supervisor, units):
         faster = f"it compiles faster with {off} off; the script was not seen to pass then"
         faults = [msgspec.structs.replace(f, confirmed=False) for f in report.faults]
-        notes = [f"the script fails with {failed.failure.signature}", slow, faster]
+        notes = [f"the script fails: {failed.failure.message}", slow, faster]
         changes = {"status": "budget", "confirmed": False, "faults": faults}
         found = msgspec.structs.replace(found, **changes, notes=[*notes, *report.notes])
         return found, [slow, faster]
     notes = [
-        f"the script fails with {failed.failure.signature}",
+        f"the script fails: {failed.failure.message}",
         passes_with(off),
         "the graph was not minimised: use tcdebug minify --oracle compile-time",
     ]
@@ -95,7 +95,7 @@ def lost_validation(
     supervisor.progress.say(f"running the script with {off} off")
     if not _passes_without(supervisor, units):
         return None, [accepts, f"the script was not seen to pass with {off} off"]
-    fails = f"the script fails with {failed.failure.signature}"
+    fails = f"the script fails: {failed.failure.message}"
     notes = [fails, passes_with(off), *notes_on_suspects(supervisor, report), *report.notes]
     return msgspec.structs.replace(
         report, layer=failed.finding.layer, ladder=failed.ladder, notes=notes

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from tcdebug.minifier.cases.layer_names import PROGRAM_PASSES
-from tcdebug.minifier.processes.job import NOT_CAPTURED, SCRIPT_FAILED
+from tcdebug.minifier.processes.job import NOT_BY_ITSELF, NOT_CAPTURED, SCRIPT_FAILED
 from tcdebug.reading.run_dir import find
 
 STUCK = -10
@@ -47,13 +47,17 @@ def nothing_captured(folder: Path) -> bool:
     return not any(r["event"] in signs for r in find(str(folder)).events())
 
 
-def fallbacks(folder: Path) -> list[str]:
-    """Return what had to be done in another way, one line for each reason."""
+def fallbacks(folder: Path, searched: int | None = None) -> list[str]:
+    """Return what had to be done in another way, one line for each reason.
+
+    The graph that was `searched` by itself in the end is not said to be a part of the script only.
+    """
     whats: dict[str, dict[str, None]] = {}
     for event in find(str(folder)).events():
         if event["event"] == "fallback":
-            reason = event["data"]["reason"].splitlines()[0][:160]
-            whats.setdefault(reason, {})[event["data"]["what"]] = None
+            what, reason = event["data"]["what"], event["data"]["reason"].splitlines()[0][:160]
+            if what != NOT_BY_ITSELF.format(searched):
+                whats.setdefault(reason, {})[what] = None
     return [f"{'; '.join(what)}: {reason}" for reason, what in whats.items()]
 
 

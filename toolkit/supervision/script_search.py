@@ -96,7 +96,7 @@ class ScriptSearch:
         """Return the result of the search, with the cost of the whole command."""
         report = eager_problem(self.run.job.script, str(self.run.folder)) or self._search()
         report = msgspec.structs.replace(report, notes=[*input_notes(report), *report.notes])
-        notes = list(dict.fromkeys([*report.notes, *fallbacks(self.run.folder)]))
+        notes = list(dict.fromkeys([*report.notes, *fallbacks(self.run.folder, report.graph)]))
         return self.run.costed(msgspec.structs.replace(report, notes=notes))
 
     def _search(self) -> Report:

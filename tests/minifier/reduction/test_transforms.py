@@ -148,5 +148,5 @@ def test_a_fault_of_a_reduction_ends_only_that_reduction(rehearsed: bool, tmp_pa
         text for file in tmp_path.glob("events*.jsonl")
         for text in file.read_text().splitlines() if '"fallback"' in text
     ]  # fmt: skip
-    assert "edits of broken are left out" in line
+    assert "minimising goes without its step broken" in line
     assert "KeyError: 'a fault'" in line
