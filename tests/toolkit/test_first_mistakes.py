@@ -224,14 +224,25 @@ def test_a_note_says_that_an_option_after_the_script_is_passed_to_it(
     assert "is passed to" not in inside("bisect", "-q", "script.py", "--seconds=5").stderr
 
 
+@pytest.mark.parametrize(
+    ("variables", "note"),
+    [
+        ({}, NO_GRAPH),
+        (
+            {"TORCH_COMPILE_DISABLE": "1"},
+            "torch.compile does nothing, because TORCH_COMPILE_DISABLE is 1: unset it, and search "
+            "again",
+        ),
+    ],
+)
 def test_a_script_without_a_compiled_graph_is_not_called_healthy_without_a_note(
-    tcdebug: Command, tmp_path: Path
+    tcdebug: Command, tmp_path: Path, variables: dict[str, str], note: str
 ) -> None:
     (tmp_path / "script.py").write_text("import torch\nf = torch.compile(torch.sin)\n")
-    done = tcdebug("bisect", "--json", "script.py")
+    done = tcdebug("bisect", "--json", "script.py", **variables)
     assert done.status == 4
     assert done.json["status"] == "no_failure"
-    assert done.json["notes"] == [NO_GRAPH]
+    assert done.json["notes"] == [note]
     assert done.json["reruns"] == 1
 
 

@@ -30,6 +30,7 @@ from tcdebug.output.formats import FORMATS
 from tcdebug.output.results import of_run
 from tcdebug.reading.run_dir import find
 from tcdebug.supervision.eager_failures import NO_GRAPH, print_script_problem
+from tcdebug.supervision.environment import disabled
 from tcdebug.supervision.foreground import status_of
 from tcdebug.supervision.profiled_script import begin_profiling, profiled
 from tcdebug.supervision.recorded_graphs import fallbacks, nothing_captured
@@ -94,7 +95,7 @@ def run(
     for line in (*fallbacks(folder), *_unasked(off, folder)):
         note(line)
     if check == "results" and nothing_captured(folder):
-        note(f"nothing was compared: {NO_GRAPH}")
+        note(f"nothing was compared: {(disabled() or [NO_GRAPH])[0]}")
     announce_repros(repros, hints=not quiet)
     show_missing_guards(missing)
     return ending

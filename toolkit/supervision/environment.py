@@ -23,6 +23,10 @@ UNUSED = (
     "TORCHINDUCTOR_CACHE_DIR set to an empty folder; if it then passes, a cached graph is wrong"
 )
 
+DISABLING = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
+"""The variables with which torch compiles nothing if they are 1."""
+DISABLED = "torch.compile does nothing, because {variable} is 1: unset it, and search again"
+
 
 def environment() -> EnvSnapshot:
     """Return the installed versions, without importing torch."""
@@ -35,6 +39,11 @@ def environment() -> EnvSnapshot:
         __version__, torch, platform.python_version(), platform.platform(), os.cpu_count() or 1,
         variables,
     )  # fmt: skip
+
+
+def disabled() -> list[str]:
+    """Return a note if the environment makes torch compile nothing."""
+    return [DISABLED.format(variable=v) for v in DISABLING if os.environ.get(v) == "1"][:1]
 
 
 def unused_caches() -> list[str]:

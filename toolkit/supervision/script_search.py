@@ -46,7 +46,7 @@ from tcdebug.supervision.eager_failures import (
     input_notes,
     not_judged,
 )
-from tcdebug.supervision.environment import unused_caches
+from tcdebug.supervision.environment import disabled, unused_caches
 from tcdebug.supervision.graph_behind_script import (
     failing_in_replays,
     lost_validation,
@@ -95,7 +95,9 @@ class ScriptSearch:
     def report(self) -> Report:
         """Return the result of the search, with the cost of the whole command."""
         report = eager_problem(self.run.job.script, str(self.run.folder)) or self._search()
-        report = msgspec.structs.replace(report, notes=[*input_notes(report), *report.notes])
+        report = msgspec.structs.replace(
+            report, notes=[*input_notes(report), *disabled(), *report.notes]
+        )
         notes = list(dict.fromkeys([*report.notes, *fallbacks(self.run.folder, report.graph)]))
         return self.run.costed(msgspec.structs.replace(report, notes=notes))
 
@@ -274,7 +276,8 @@ class ScriptSearch:
         """Return the report of a script that passed, unless one of its graphs fails at times."""
         notes = self._whole_notes(recorded)
         if not notes and nothing_captured(self.run.folder):
-            return Report("no_failure", run_dir=str(self.run.folder), notes=[NO_GRAPH])
+            no_graph = [] if disabled() else [NO_GRAPH]
+            return Report("no_failure", run_dir=str(self.run.folder), notes=no_graph)
         status = "unjudged" if some_not_compared(self.run.folder) else "no_failure"
         notes += unused_caches() if status == "no_failure" else []
         healthy = Report(status, run_dir=str(self.run.folder), notes=notes)
