@@ -10,6 +10,7 @@ import contextlib
 import functools
 import inspect
 import sys
+import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
@@ -42,6 +43,11 @@ ASKED = tuple(
 )
 """The functions with which a program asks whether it is being compiled."""
 PATCHES = (ENABLE, *ASKED)
+
+FIRST_LONGER, LATER_LONGER = 1.0, 0.001
+"""Seconds that a first and a later call take longer, about as with a backend that does nothing."""
+MOST_LONGER = 20.0
+"""The limit on these seconds together."""
 
 Captured = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Returns a function in eager whose calls Dynamo captures."""
@@ -97,23 +103,29 @@ def _no_config() -> None:
 
 @contextlib.contextmanager
 def compile_is_identity(
-    log: EventLog, *, wrapped: bool = True, captures: bool = False, told: bool = False
+    log: EventLog,
+    *,
+    wrapped: bool = True,
+    captures: bool = False,
+    told: bool = False,
+    lasting: bool = False,
 ) -> Iterator[None]:
     """Run the program in eager in this block; torch's own use of its compiler is left alone.
 
     What torch.compile returns is `wrapped` as if it were compiled, or is what it was given. If
     Dynamo `captures` the calls, the program's counters of compiles count them. If it is `told`, it
-    hears in these calls that it is being compiled. If this version of torch cannot be patched,
-    nothing at all is compiled.
+    hears in these calls that it is being compiled. If they are `lasting`, each takes longer. If
+    this version of torch cannot be patched, nothing at all is compiled.
     """
     calls, telling = Captures(), _Telling()
+    inside = telling.inside if told else _Lasting().inside if lasting else None
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def optimize(*args: Any, **kwargs: Any) -> Any:
             if not called_by_user(sys._getframe(1)):
                 return original(*args, **kwargs)
             if not captures:
-                return Identity(wrapped=wrapped, captured=telling.inside if told else None)
+                return Identity(wrapped=wrapped, captured=inside)
             backend, rest = (args[0], args[1:]) if args else (kwargs.pop("backend", EAGER), ())
             dynamo = original(_only_counting(backend), *rest, **kwargs)
 
@@ -176,6 +188,27 @@ class _Telling:
             for patch in ASKED:
                 stack.enter_context(patched(patch, make, log))
             yield
+
+
+class _Lasting:
+    """Makes calls of functions take longer, as the first is compiled and others check guards."""
+
+    def __init__(self) -> None:
+        self.left = MOST_LONGER
+
+    def inside(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function whose calls take longer, the first most."""
+        longer = [FIRST_LONGER]
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            seconds = min(longer.pop() if longer else LATER_LONGER, self.left)
+            self.left -= seconds
+            end = time.perf_counter() + seconds
+            while time.perf_counter() < end:
+                pass  # the time of the CPU counts too
+            return function(*args, **kwargs)
+
+        return call
 
 
 def backward_in_eager(log: EventLog) -> AbstractContextManager[None]:

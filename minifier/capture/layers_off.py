@@ -46,6 +46,7 @@ from tcdebug.minifier.cases.layer_names import (
     EXPORT,
     GUARDS,
     OWN_BRANCHES,
+    OWN_TIMES,
     PRECISION,
     ROUNDING,
     ROUNDING_CONTROLS,
@@ -88,10 +89,12 @@ def layers_off(toggles: Toggles, log: EventLog) -> Iterator[None]:
             stack.enter_context(settings_ignored(log))
         if _in_eager(toggles):
             wrapped, captures = WRAPPER not in toggles.off, DYNAMO_CODE in toggles.off
-            told = OWN_BRANCHES in toggles.off
+            told, lasting = OWN_BRANCHES in toggles.off, OWN_TIMES in toggles.off
             stack.enter_context(mentions_noted(log))
             stack.enter_context(
-                compile_is_identity(log, wrapped=wrapped, captures=captures, told=told)
+                compile_is_identity(
+                    log, wrapped=wrapped, captures=captures, told=told, lasting=lasting
+                )
             )
             stack.enter_context(aot_stopped_at(EAGER, log))
             stack.enter_context(tracers_noticed(log))
@@ -132,7 +135,7 @@ ROUNDED: Mapping[str, Callable[..., Any]] = {
 
 def _in_eager(toggles: Toggles) -> bool:
     """Return whether nothing that the program gives to torch.compile is compiled."""
-    return bool({DYNAMO, DYNAMO_CODE, WRAPPER, OWN_BRANCHES} & toggles.off)
+    return bool({DYNAMO, DYNAMO_CODE, WRAPPER, OWN_BRANCHES, OWN_TIMES} & toggles.off)
 
 
 def _rounded_otherwise(toggles: Toggles) -> Callable[..., Any] | None:

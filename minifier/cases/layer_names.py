@@ -58,6 +58,13 @@ OWN_BRANCHES = "layer.own_branches"
 """The program's code for being compiled. With it switched off, the program runs in eager, and hears
 in functions that it would compile that it is being compiled. Then that code runs in eager too."""
 
+OWN_TIMES = "layer.own_times"
+"""The program's measurements of time. With it switched off, the program runs in eager, and
+functions that it would compile take longer: a second in the first call, a millisecond in others."""
+
+OWN_CODE = (OWN_BRANCHES, OWN_TIMES)
+"""What a program may do otherwise than in eager, although torch is right."""
+
 OWN_RANDOM = "config.fallback_random"
 """The unit of the random numbers that inductor generates itself. Off means those of eager."""
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tcdebug.compiler.events.log import decoded
-from tcdebug.compiler.events.schema import CacheUsed, CompileMetrics, StageText
+from tcdebug.compiler.events.schema import CacheUsed, CompileMetrics, StageEnd, StageText
 from tcdebug.minifier.cases.layer_names import CACHE
 
 STAGES: Mapping[str, tuple[str, ...]] = {
@@ -33,8 +33,14 @@ TEXTS = (
 ANNOTATION = re.compile(r': "[^"]*"|\s*#.*')
 """Parts of a line that are not compared: the types of values, and comments."""
 
-Place = tuple[int, str]
-"""A compile: the ordinal of its process, and its id."""
+JOINT, INFERENCE = "aot_joint_graph", "aot_inference_graph"
+"""The texts that only a compile with gradients has, and only one without."""
+
+Place = tuple[int, str, int]
+"""A compile: the ordinal of its process, its id, and how many compiles before it had this id.
+
+`torch._dynamo.reset()` gives the next compile the id of the first.
+"""
 
 
 @dataclass(frozen=True)
@@ -67,7 +73,7 @@ def wrong_entries(used: Path, unused: Path, layer: str) -> list[str]:
                 continue
             own = dict(with_cache[saver].texts) if saver else {}
             if different := first_difference({**own, **found.texts}, without[place].texts):
-                origin = f", which compile {_name_of(saver, place)} saved," if saver else ""
+                origin = f", which {_name_of(saver, place)} saved," if saver else ""
                 notes.append(
                     f"compile {place[1]} of {found.frame or 'a graph'} uses the entry {key}"
                     f"{origin} but is different with {layer} off: {different}"
@@ -81,17 +87,35 @@ def compiles(folder: Path) -> dict[Place, TracedCompile]:
     processes = sorted((p for p in processes if p), key=lambda records: str(records[0]["ts"]))
     found = {}
     for number, records in enumerate(processes, 1):
-        by_compile: dict[str, list[dict[str, Any]]] = {}
+        by_compile: dict[str, list[list[dict[str, Any]]]] = {}
         for record in records:
             if compiled := record.get("compile_id"):
-                by_compile.setdefault(compiled, []).append(record)
-        for compiled, own in by_compile.items():
-            found[number, compiled] = _compile(folder, own)
+                same = by_compile.setdefault(compiled, [[]])
+                if _begins(record) and any(_ends(r) for r in same[-1]):
+                    same.append([])
+                same[-1].append(record)
+        for compiled, same in by_compile.items():
+            for earlier, own in enumerate(same):
+                found[number, compiled, earlier] = _compile(folder, own)
     return found
+
+
+def _begins(record: Mapping[str, Any]) -> bool:
+    """Return whether Dynamo has captured a graph."""
+    return (record["event"], record.get("stage")) == (StageEnd.kind, "dynamo")
+
+
+def _ends(record: Mapping[str, Any]) -> bool:
+    """Return whether a compile has ended. Its backward may still be compiled."""
+    return record["event"] == CompileMetrics.kind and not record["data"]["backward"]
 
 
 def first_difference(used: Mapping[str, Path], unused: Mapping[str, Path]) -> str:
     """Return the first lines that differ, and their files; empty if nothing differs."""
+    if JOINT in unused and INFERENCE in used and JOINT not in used:
+        return "it needs a backward graph, and the entry has none"
+    if JOINT in used and INFERENCE in unused and JOINT not in unused:
+        return "it needs no gradients, and the entry computes them"
     for stage in TEXTS:
         if stage not in used or stage not in unused or used[stage].name == unused[stage].name:
             continue
@@ -106,7 +130,9 @@ def _name_of(saver: Place | None, user: Place) -> str:
     """Name a compile, with its process if that is not the process of `user`."""
     if saver is None:
         return ""
-    return saver[1] if saver[0] == user[0] else f"{saver[1]} of process {saver[0]}"
+    if saver[0] != user[0]:
+        return f"compile {saver[1]} of process {saver[0]}"
+    return f"an earlier compile {saver[1]}" if saver[1] == user[1] else f"compile {saver[1]}"
 
 
 def _records(file: Path) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ from tcdebug.minifier.cases.layer_names import (
     DYNAMO,
     DYNAMO_CODE,
     GUARDS,
-    OWN_BRANCHES,
+    OWN_CODE,
     PROGRAM_PASSES,
     SCRIPT,
     STAND_INS,
@@ -39,16 +39,7 @@ from tcdebug.minifier.investigation.report import (
     ReportedFault,
     ReportedRung,
 )
-from tcdebug.minifier.investigation.script_layers import (
-    RECOMPILED,
-    LayerSearch,
-    Off,
-    ScriptLayer,
-    described,
-    evidence,
-    listed,
-    shown_by,
-)
+from tcdebug.minifier.investigation.script_layers import RECOMPILED, LayerSearch, ScriptLayer
 from tcdebug.minifier.investigation.script_runs import ScriptRuns
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.processes.job import Job
@@ -56,6 +47,7 @@ from tcdebug.minifier.repros.claims import withdraw_claim
 from tcdebug.minifier.repros.script_repro import write_repro
 from tcdebug.minifier.repros.verify import contradiction, run_both_ways, times_to_confirm
 from tcdebug.minifier.search.repeats import Rate, confidence
+from tcdebug.minifier.subjects.layer_texts import Off, described, evidence, listed, shown_by
 
 START_SECONDS = 30.0
 """A repro of a hang may take this much longer than a run that is forked: it imports torch."""
@@ -102,7 +94,7 @@ class ScriptFailure:
     in_budget: bool = True
     """Whether the search for the layer came to its end within the budget."""
     own_fault: bool = False
-    """Whether it rejects correctly rounded results, or code for being compiled is wrong."""
+    """Whether it rejects correct results, has wrong code for being compiled, or measures times."""
     flaky: str = ""
     """A note on the runs in eager that failed, if only some of them did."""
 
@@ -150,7 +142,7 @@ class ScriptFailure:
         rounding or was not judged alone.
         """
         if self.in_dynamo:
-            return self._checked(lambda: OWN_BRANCHES * self.search.blames_own_branches())
+            return self._checked(lambda: self.search.own_code(self.finding.layer))
         possible = not self.finding.settled or self.finding.layer in ROUNDS
         judged = self.failure.kind in (Kind.EXCEPTION, Kind.WRONG)
         if not (possible and judged and self.runs.may_round()):
@@ -163,7 +155,7 @@ class ScriptFailure:
             shown = shown_by()
         except BudgetUsed:
             return replace(self, in_budget=False)
-        misleading = evidence(self.finding.layer) if shown == OWN_BRANCHES else ""
+        misleading = evidence(self.finding.layer) if shown in OWN_CODE else ""
         notes = tuple(note for note in self.finding.notes if note != misleading)
         notes = (evidence(shown), *self.runs.asked_at(), *notes) if shown else notes
         finding = replace(self.finding, runs=self.search.runs, notes=notes)

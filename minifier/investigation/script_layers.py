@@ -8,7 +8,7 @@ way and without which it passes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tcdebug.minifier.cases.layer_names import (
@@ -27,82 +27,17 @@ from tcdebug.minifier.cases.layer_names import (
     GUARDS,
     ORDER,
     OWN_BRANCHES,
-    PRECISION,
+    OWN_TIMES,
     PROGRAM_PASSES,
-    ROUNDING,
     ROUNDING_CONTROLS,
     SCRIPT,
-    STAND_INS,
     WRAPPER,
 )
 from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.subjects.layer_texts import Off, described, evidence
 
-Off = tuple[str, ...]
-"""The layers that are off in a run."""
 Ask = Callable[[tuple[Off, ...]], Mapping[Off, Outcome]]
 """Runs the script once for each of several questions."""
-
-EVIDENCE = {
-    SCRIPT: "it fails in the same way in eager",
-    PROGRAM_PASSES: "passes of the program: it passes with all gated passes off",
-    EXPORT: "torch.export: it passes with the modules in place of their exported programs",
-    AOTINDUCTOR: "AOTInductor: it passes with torch.compile and inductor in place of its packages",
-    DYNAMO: "Dynamo: it fails with the backend eager, and passes in eager",
-    DYNAMO_CODE: (
-        "Dynamo: it fails with the backend eager, and passes in eager if Dynamo captures each call "
-        "so that its compiles are counted"
-    ),
-    WRAPPER: (
-        "what torch.compile returns: it fails even if nothing is compiled, and passes if "
-        "torch.compile returns the function or module itself"
-    ),
-    COMPILED_AUTOGRAD: (
-        "compiled autograd: it fails with the backend eager, and passes if autograd runs backward "
-        "as in eager"
-    ),
-    AUTOGRAD: "AOTAutograd: it fails with the backend aot_eager, and passes with eager",
-    AUTOGRAD_BACKWARD: (
-        "AOTAutograd fails without a backend too, in a different way; without its backward the "
-        "script passes, with AOTAutograd alone and as it is"
-    ),
-    DECOMPOSITIONS: (
-        "decompositions or the partition: it fails with aot_eager_decomp_partition, and passes "
-        "with aot_eager"
-    ),
-    BACKEND: "the backend: it passes with aot_eager_decomp_partition",
-    GUARDS[DYNAMO]: (
-        "a guard is missing in Dynamo: it passes if every call is recompiled, even with the "
-        "backend eager"
-    ),
-    GUARDS[AUTOGRAD]: (
-        "AOTAutograd depends on something that no guard checks: it passes if every call is "
-        "recompiled, even with the backend aot_eager"
-    ),
-    GUARDS[DECOMPOSITIONS]: (
-        "decompositions depend on something that no guard checks: it passes if every call is "
-        "recompiled, even with the backend aot_eager_decomp_partition"
-    ),
-    GUARDS[BACKEND]: (
-        "the backend's code is reused for a call for which it is wrong: it passes if every call is "
-        "recompiled"
-    ),
-    CUDAGRAPHS: "CUDA graphs: it passes if every kernel is launched",
-    PRECISION: (
-        "the script also fails in eager if its graphs compute in float64 and round once: it "
-        "rejects correctly rounded results"
-    ),
-    ROUNDING: (
-        "the script also fails in eager if each operator rounds slightly differently: it rejects "
-        "correctly rounded results"
-    ),
-    OWN_BRANCHES: (
-        "the script also fails in eager if torch.compiler.is_compiling() is true there: the code "
-        "for that case is at fault, not torch"
-    ),
-    CACHE: "the compile caches together: it passes with all of them off",
-}
-"""Layer -> what the runs showed."""
-
 
 EAGER_IS_NO_EVIDENCE = (
     "it fails in eager too, but it counts compiles or has a backend of its own, and in eager "
@@ -129,28 +64,6 @@ RECOMPILED = re.compile(r"RecompileError|RecompileLimit|fail_on_recompile")
 """Occurs in the messages with which torch refuses to compile a function again."""
 
 
-RUNS = {
-    **{layer: f"with the backend {backend}" for layer, backend in STAND_INS.items()},
-    **dict.fromkeys(GUARDS.values(), "with every call recompiled"),
-    DYNAMO: "in eager",
-    DYNAMO_CODE: "in eager with its compiles counted",
-    WRAPPER: "in eager without torch.compile's wrapper",
-    CUDAGRAPHS: "without CUDA graphs",
-    COMPILED_AUTOGRAD: "without compiled autograd",
-    PROGRAM_PASSES: "without its gated passes",
-    AUTOGRAD_BACKWARD: "without AOTAutograd's backward",
-    PRECISION: "in eager with its graphs in float64",
-    ROUNDING: "in eager with rounding noise in its graphs",
-    ROUNDING_CONTROLS[PRECISION]: "in eager with its graphs computed twice",
-    ROUNDING_CONTROLS[ROUNDING]: "with AOTAutograd alone and without noise",
-    OWN_BRANCHES: "in eager with is_compiling() true",
-    EXPORT: "with nothing exported",
-    AOTINDUCTOR: "with torch.compile in place of AOTInductor",
-    CACHE: "with all caches off",
-}
-"""Layer -> how the script runs with it off."""
-
-
 @dataclass(frozen=True)
 class ScriptLayer:
     """A layer, and the runs that led to it: what was off, and how the script ended.
@@ -170,19 +83,6 @@ class ScriptLayer:
     def off(self) -> Off:
         """The layers that are off when the script passes."""
         return (self.layer, *self.also) if self.layer else ()
-
-
-def evidence(layer: str) -> str:
-    """Say what the runs showed about a layer."""
-    if layer in CACHES:
-        return f"a cache: it passes with {layer} off and no other layer"
-    return EVIDENCE[layer]
-
-
-def shown_by(layer: str) -> str:
-    """Say which runs lead to a layer, without saying what the layer is."""
-    what, _, runs = evidence(layer).partition(": ")
-    return runs or what
 
 
 @dataclass
@@ -283,10 +183,19 @@ class LayerSearch:
                 return layer
         return ""
 
-    def blames_own_branches(self) -> bool:
-        """Return whether the script's own code for being compiled fails in eager too."""
-        used = OWN_BRANCHES in self.used() and self.failure.kind is not Kind.HANG
-        return used and not self._passes_with(OWN_BRANCHES) and self._same(OWN_BRANCHES)
+    def own_code(self, layer: str) -> str:
+        """Return what fails in eager too, if the runs led to `layer`: its own branch, or its times.
+
+        Empty if neither does. Calls take longer if Dynamo itself is at fault, not a missing guard.
+        """
+        if self.failure.kind is not Kind.HANG and self._used_and_same(OWN_BRANCHES):
+            return OWN_BRANCHES
+        measured = layer == DYNAMO and self.failure.kind is Kind.EXCEPTION
+        return OWN_TIMES * (measured and self._used_and_same(OWN_TIMES))
+
+    def _used_and_same(self, layer: str) -> bool:
+        used = layer in self.used()
+        return used and not self._passes_with(layer) and self._same(layer)
 
     def so_far(self) -> ScriptLayer:
         """Return what the runs so far show, after the budget ended the search."""
@@ -381,18 +290,3 @@ class LayerSearch:
             for off, outcome in self.runs.items()
             if outcome.kind is not Kind.OK and not self.failure.same_bug(outcome)
         )
-
-
-def described(off: Off) -> str:
-    """Describe how a run differs from the script as it is."""
-    first, *others = [RUNS.get(name, f"with {name} off") for name in off] or ["as it is"]
-    return " and ".join([first, *(other.removeprefix("with ") for other in others)])
-
-
-def listed(runs: Sequence[str]) -> str:
-    """Join descriptions of runs as a sentence does."""
-    *first, last = runs
-    if not first:
-        return last
-    apart = len(first) > 1 or any(" and " in run for run in runs)
-    return f"{', '.join(first)}{', and' if apart else ' and'} {last}"

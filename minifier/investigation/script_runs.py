@@ -18,7 +18,6 @@ from tcdebug.compiler.events.schema import Fallback
 from tcdebug.compiler.events.search_events import CandidateRan, GraphRounded
 from tcdebug.minifier.cases.layer_names import DYNAMO
 from tcdebug.minifier.cases.outcome import Kind, Outcome
-from tcdebug.minifier.investigation.script_layers import Off, described
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.processes.cache_folders import kernel_cache
 from tcdebug.minifier.processes.job import (
@@ -30,6 +29,7 @@ from tcdebug.minifier.processes.job import (
 )
 from tcdebug.minifier.processes.process import Child, Ended, Limits, wait
 from tcdebug.minifier.processes.warm.sessions import WarmSessions
+from tcdebug.minifier.subjects.layer_texts import Off, described
 from tcdebug.minifier.subjects.own_errors import ended_alike, may_count_compiles, raised_alike
 from tcdebug.minifier.subjects.script import LONGER, outcome_of
 from tcdebug.minifier.trace.layers_seen import asked_at, layers_seen

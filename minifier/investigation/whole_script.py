@@ -27,6 +27,7 @@ from tcdebug.minifier.cases.layer_names import (
     DYNAMO_CODE,
     OWN_BRANCHES,
     OWN_RANDOM,
+    OWN_TIMES,
     PROGRAM_PASSES,
 )
 from tcdebug.minifier.cases.outcome import Kind, Outcome
@@ -38,7 +39,7 @@ from tcdebug.minifier.investigation.script_failure import (
     NONE_ALONE,
     ScriptFailure,
 )
-from tcdebug.minifier.investigation.script_layers import LayerSearch, Off
+from tcdebug.minifier.investigation.script_layers import LayerSearch
 from tcdebug.minifier.investigation.script_runs import LEAST, ScriptRuns
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.oracles.oracle import Oracle
@@ -46,6 +47,7 @@ from tcdebug.minifier.processes.job import INDUCTOR_SETUP, Job
 from tcdebug.minifier.processes.warm.sessions import WarmSessions
 from tcdebug.minifier.repros.script_repro import write_repro
 from tcdebug.minifier.repros.verify import run_both_ways
+from tcdebug.minifier.subjects.layer_texts import Off
 from tcdebug.minifier.subjects.printed import (
     PrintedDifference,
     is_printed,
@@ -68,6 +70,10 @@ HUNG = Outcome(Kind.HANG, "script", "script | hang", "it did not end while it wa
 MENTIONED = {
     COMPILED_AUTOGRAD: re.compile("compiled_autograd"),
     OWN_BRANCHES: re.compile(r"\bis_(?:dynamo_)?compiling\b"),
+    OWN_TIMES: re.compile(
+        r"\b(?:perf_counter|monotonic|process_time|timeit|default_timer|time\.time|benchmark|Timer|"
+        r"elapsed|timeout|alarm|setitimer|wait_for)"
+    ),
 }
 """A layer that a script uses only if its text contains a name."""
 PRINTED = "it prints {}, although it ends in the same way"

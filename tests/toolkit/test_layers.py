@@ -462,6 +462,31 @@ def test_code_of_a_program_for_being_compiled_is_its_own(
     assert any(note.endswith(asks) for note in report["notes"]), report["notes"]
 
 
+MEASURES = """
+import time
+import torch
+
+def seconds(f, x):
+    begin = time.perf_counter()
+    f(x)
+    return time.perf_counter() - begin
+
+tiny, x = lambda x: x + 1, torch.ones(3)
+assert seconds(torch.compile(tiny, backend="eager"), x) < 0.01, "compiled code is slow"
+"""
+
+
+@pytest.mark.slow
+def test_no_layer_is_blamed_for_a_script_that_measures_its_compile(
+    tcdebug: Command, script: Script
+) -> None:
+    done = tcdebug("bisect", "--json", *AS_IT_IS, script(MEASURES))
+    report = done.json
+    assert (done.status, report["status"], report["culprits"]) == (1, "unconfirmed", [])
+    own = "it measures times that include compiling"
+    assert any(note.endswith(own) for note in report["notes"]), report["notes"]
+
+
 HOOKS_DROPPED = """
 from torch._dynamo import compiled_autograd
 

@@ -22,8 +22,8 @@ from tcdebug.minifier.investigation.report import (
     ReportedRung,
     StageDiff,
 )
-from tcdebug.minifier.investigation.script_layers import listed
 from tcdebug.minifier.repros.verify import CHECK_SECONDS, Settled, python_command, settle
+from tcdebug.minifier.subjects.layer_texts import listed
 
 HEADLINES = {
     "confirmed": "[good]found[/] and confirmed both ways",

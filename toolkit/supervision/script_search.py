@@ -23,7 +23,6 @@ from tcdebug.minifier.investigation.script_failure import (
     NONE_ALONE,
     ScriptFailure,
 )
-from tcdebug.minifier.investigation.script_layers import evidence
 from tcdebug.minifier.investigation.script_line import find_line, lines_at_fault, notes_on
 from tcdebug.minifier.investigation.script_runs import outcome_without
 from tcdebug.minifier.investigation.whole_script import (
@@ -38,6 +37,7 @@ from tcdebug.minifier.investigation.whole_script import (
 )
 from tcdebug.minifier.oracles.budget import CONFIRMING, BudgetUsed
 from tcdebug.minifier.processes.job import PARTIAL, REPORT, SCRIPT_FAILED, SCRIPT_ON_DEVICES
+from tcdebug.minifier.subjects.layer_texts import evidence
 from tcdebug.reading.run_dir import find
 from tcdebug.supervision.eager_failures import (
     NO_GRAPH,

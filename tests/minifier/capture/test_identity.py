@@ -6,6 +6,7 @@ import copy
 import functools
 import importlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from torch_versions import needs_torch
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.capture import identity
 from tcdebug.minifier.capture.identity import compile_is_identity
 from tcdebug.minifier.capture.layers_off import layers_off
 from tcdebug.minifier.targets.interception import compile_patched
@@ -133,6 +135,21 @@ def test_a_module_that_may_ask_is_noticed(
     with layers_off(Toggles.parse(["layer.dynamo"]), EventLog(tmp_path)):
         importlib.import_module(name)
     assert layers_seen(tmp_path) == found
+
+
+def test_calls_can_take_longer_in_eager_the_first_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "FIRST_LONGER", 0.2)
+    monkeypatch.setattr(identity, "LATER_LONGER", 0.05)
+    torch._dynamo.reset()
+    took = []
+    with compile_is_identity(EventLog(None), lasting=True):
+        function = torch.compile(lambda x: x + 1)
+        for _ in range(2):
+            begin = time.perf_counter()
+            assert function(1) == 2
+            took.append(time.perf_counter() - begin)
+    assert took[0] >= 0.2
+    assert took[1] >= 0.05
 
 
 def test_torch_does_not_hear_that_it_is_compiled() -> None:

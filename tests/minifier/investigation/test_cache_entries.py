@@ -6,8 +6,14 @@ import shutil
 from pathlib import Path
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.events.schema import CacheUsed, CompileMetrics, StageText
-from tcdebug.minifier.investigation.cache_entries import TEXTS, first_difference, wrong_entries
+from tcdebug.compiler.events.schema import CacheUsed, CompileMetrics, StageEnd, StageText
+from tcdebug.minifier.investigation.cache_entries import (
+    INFERENCE,
+    JOINT,
+    TEXTS,
+    first_difference,
+    wrong_entries,
+)
 
 AUTOGRAD = "layer.cache.aotautograd"
 GRAPH = "inductor_post_grad_graph"
@@ -18,6 +24,7 @@ def compile_traced(
 ) -> None:
     """Write the events of a compile as a traced run does."""
     log = EventLog(folder).bind(compile_id=compiled)
+    log.emit(StageEnd(1, 1, False, 0.1), stage="dynamo")
     if graph:
         log.emit(StageText(log.save(f"ir/{compiled.replace('/', '_')}.py", graph)), stage=GRAPH)
     log.emit(CacheUsed(verdict, key, 0.0), stage="aot_autograd")
@@ -56,6 +63,22 @@ def test_an_entry_is_named_whose_graph_is_another_without_the_cache(tmp_path: Pa
         "different with layer.cache.aotautograd off: `mul = x * 2` instead of `mul = x * 3` in "
         "cache/1/ir/0_1"
     )
+
+
+def test_a_compile_with_the_id_of_an_earlier_one_is_another(tmp_path: Path) -> None:
+    used, unused = runs(tmp_path)
+    for folder, verdicts in ((used, ("miss", "hit")), (unused, ("bypass", "bypass"))):
+        compile_traced(folder, "0/0", verdicts[0], "mul = x * 2\n")
+        graph = "mul = x * 2\n" if folder == used else "mul = x * 3\n"
+        compile_traced(folder, "0/0", verdicts[1], graph)
+    (note,) = wrong_entries(used, unused, AUTOGRAD)
+    assert "k1, which an earlier compile 0/0 saved, but is different" in note
+
+
+def test_an_entry_without_a_backward_is_told_from_one_with_it(tmp_path: Path) -> None:
+    inference, joint = {INFERENCE: tmp_path / "a"}, {JOINT: tmp_path / "b"}
+    assert first_difference(inference, joint) == "it needs a backward graph, and the entry has none"
+    assert first_difference(joint, inference).startswith("it needs no gradients")
 
 
 def test_an_entry_that_is_right_is_not_named(tmp_path: Path) -> None:

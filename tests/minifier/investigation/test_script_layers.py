@@ -14,17 +14,12 @@ from tcdebug.compiler.events.schema import DecisionTaken, Fallback
 from tcdebug.compiler.events.search_events import GraphRounded
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.script_failure import ScriptFailure
-from tcdebug.minifier.investigation.script_layers import (
-    LayerSearch,
-    Off,
-    ScriptLayer,
-    described,
-    listed,
-)
+from tcdebug.minifier.investigation.script_layers import LayerSearch, ScriptLayer
 from tcdebug.minifier.investigation.script_runs import ScriptRuns
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.repros.verify import times_to_confirm
+from tcdebug.minifier.subjects.layer_texts import Off, described, listed
 
 FAILS = Outcome(Kind.EXCEPTION, "script", "script | AssertionError", "AssertionError: [9, 9]")
 OTHER = Outcome(Kind.EXCEPTION, "script", "script | KeyError", "KeyError: 3")
