@@ -21,6 +21,7 @@ PLAIN = (
     (re.compile(r"(/[\w.+-]+)+/?"), "<path>"),
     (re.compile(r"(?:(?<!\w)|(?<=\b[bru]))'[^']*'(?!\w)"), "<name>"),  # not between apostrophes
     (re.compile(r"\"[^\"]*\"|\u2018[^\u2019]*\u2019"), "<name>"),
+    (re.compile(r"(?<![\w.])(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{8,}\b", re.I), "#"),
     (re.compile(r"\bNode %?[A-Za-z_]\w*"), "Node <name>"),
     (re.compile(r"\b(s|u|zf|zuf|ps|ks|tmp|buf|arg)\d+(?=_\d|\b)"), r"\1"),
     (re.compile(r"\b([A-Za-z_]+?)_\d+\b"), r"\1"),
@@ -31,8 +32,8 @@ PLAIN = (
 """What differs between runs in a message, and what replaces it.
 
 The message for one CUDA error depends on who reports it. Paths, quoted names, the names of nodes,
-the numbers of symbolic sizes and generated names, other numbers, how many stand in a list, and the
-members of a set depend on the process, on the graph, or on its sizes.
+the numbers of symbolic sizes and generated names, digests, other numbers, how many stand in a list,
+and the members of a set depend on the process, on the graph, or on its sizes.
 """
 OF_FAKE_TENSORS = re.compile(
     r"(\w+ when making fake tensor call)\s+Explanation: .*?: got (\w+)\(\W(.*?)\W\)(?=\s+Hint:|$)",

@@ -175,13 +175,19 @@ class LayerSearch:
     def rejects_rounding(self) -> str:
         """Return how correctly rounded results fail in the same way; empty if they pass.
 
-        A control that fails shows that the failure has another reason than rounding.
+        A script may raise at the same statement, with a message that depends on results. A control
+        that fails shows that the failure has another reason than rounding.
         """
         for layer, control in ROUNDING_CONTROLS.items():
             self._run((layer,))
-            if self._same(layer) and self._passes_with(control):
+            if self._raises_alike(layer) and self._passes_with(control):
                 return layer
         return ""
+
+    def _raises_alike(self, off: str) -> bool:
+        """Return whether the script fails in the same way with a layer off, or at the same line."""
+        raised = self.failure.kind is self.runs[off,].kind is Kind.EXCEPTION
+        return self._same(off) or (raised and self.ended_alike((off,)))
 
     def own_code(self, layer: str) -> str:
         """Return what fails in eager too, if the runs led to `layer`: its own branch, or its times.

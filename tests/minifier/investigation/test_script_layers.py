@@ -120,6 +120,17 @@ def test_a_script_rejects_rounding_if_it_fails_alike_in_float64_or_with_noise() 
     assert search(FAILS, OTHER, FAILS, OTHER) == "", "what the control shows is not known"
 
 
+@pytest.mark.parametrize(("alike", "shown"), [(True, "layer.precision"), (False, "")])
+def test_a_message_that_depends_on_results_does_not_hide_that_rounding_is_rejected(
+    alike: bool, shown: str
+) -> None:
+    def ask(questions: tuple[Off, ...]) -> Runs:
+        return {off: PASSES if off[0].endswith(".control") else OTHER for off in questions}
+
+    search = LayerSearch(ask, FAILS, {(): FAILS}, ended_alike=lambda off: alike)
+    assert search.rejects_rounding() == shown
+
+
 def may_round(folder: Path, *events: Event) -> bool:
     log = EventLog(folder)
     for event in events:
