@@ -127,7 +127,8 @@ class LayerSearch:
                 return self._settled(EXPORT)
             if COMPILED_AUTOGRAD in self.used() and self._passes_with(COMPILED_AUTOGRAD):
                 return self._settled(COMPILED_AUTOGRAD)
-            return self._with_guards(DYNAMO)
+            # a script that measures times calls often, and recompiling every call takes long
+            return self._settled(DYNAMO) if self._measures() else self._with_guards(DYNAMO)
         self._run((DECOMPOSITIONS,), (BACKEND,))
         lowest = next((layer for layer in ORDER if self._same(layer)), "")
         passing = [layer for layer in ORDER if self._passes(layer)]
@@ -196,8 +197,11 @@ class LayerSearch:
         """
         if self.failure.kind is not Kind.HANG and self._used_and_same(OWN_BRANCHES):
             return OWN_BRANCHES
-        measured = layer == DYNAMO and self.failure.kind is Kind.EXCEPTION
-        return OWN_TIMES * (measured and self._used_and_same(OWN_TIMES))
+        return OWN_TIMES * (layer == DYNAMO and self._measures())
+
+    def _measures(self) -> bool:
+        """Return whether the script fails in eager too if calls take as long as a short compile."""
+        return self.failure.kind is Kind.EXCEPTION and self._used_and_same(OWN_TIMES)
 
     def _used_and_same(self, layer: str) -> bool:
         used = layer in self.used()

@@ -120,6 +120,15 @@ def test_a_script_rejects_rounding_if_it_fails_alike_in_float64_or_with_noise() 
     assert search(FAILS, OTHER, FAILS, OTHER) == "", "what the control shows is not known"
 
 
+def test_a_script_that_measures_times_is_not_recompiled_for_every_call() -> None:
+    times, used = ("layer.own_times",), frozenset({"layer.own_times"})
+    measuring = dict.fromkeys([DYNAMO, times], FAILS)
+    finding, asked = found(measuring, used)
+    assert (finding.layer, asked[-1]) == ("layer.dynamo", times)
+    finding, asked = found({DYNAMO: FAILS}, used)
+    assert (finding.layer, finding.settled) == ("layer.dynamo.guards", True)
+
+
 @pytest.mark.parametrize(("alike", "shown"), [(True, "layer.precision"), (False, "")])
 def test_a_message_that_depends_on_results_does_not_hide_that_rounding_is_rejected(
     alike: bool, shown: str
