@@ -268,8 +268,11 @@ def _last_pass_and_first_failure(
     failing = first_bad(low, high, fails)
     if failing == len(decisions) and not fails(failing):
         return None
+    passing = passing_before(0, failing, prefix)
+    if passing is not None and known.get(passing + 1) is Resolution.FAILS:
+        failing = passing + 1  # it fails before the unresolved prefixes too
     log.emit(BisectStep("decisions", failing - 1, failing))
-    return passing_before(0, failing, prefix), failing
+    return passing, failing
 
 
 def _everywhere(ask: Ask, fault: Fault, left: Outcome, toggles: Toggles) -> tuple[Fault, Outcome]:

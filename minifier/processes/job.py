@@ -36,6 +36,10 @@ NOT_CAPTURED = "not captured again"
 """Begins the message about a graph that Dynamo did not capture again, so that it was not judged."""
 NO_BACKEND = 72
 """The exit status of a session whose backend is not registered. The run folder has the message."""
+NO_END = 74
+CANNOT_END = "Dynamo cannot end the capture there"
+"""The exit status of a session in which Dynamo cannot end a capture where toggles ask for it, and
+the last line of its output then."""
 NO_BACKEND_FILE = "no_backend"
 INVALID_BACKEND = "InvalidBackend"
 """The exception that torch raises if a script names a backend that is not registered."""

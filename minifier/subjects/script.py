@@ -35,7 +35,7 @@ from tcdebug.minifier.oracles.question import Question
 from tcdebug.minifier.processes.channel import Parent
 from tcdebug.minifier.processes.fork import fork
 from tcdebug.minifier.processes.interpreters import Interpreters
-from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job, check_session
+from tcdebug.minifier.processes.job import CANNOT_END, NO_END, SCRIPT_FAILED, Job, check_session
 from tcdebug.minifier.processes.job import start as start_session
 from tcdebug.minifier.processes.process import Child, Ended, Limits
 from tcdebug.minifier.processes.warm.sessions import WarmSessions
@@ -227,6 +227,8 @@ def outcome_of(status: int | None, text: str, prints: PrintedLine | None = None)
     """
     if status is None:
         return Outcome(Kind.INVALID, "script", message="it is not known how the script ended")
+    if status == NO_END and text.rstrip().endswith(CANNOT_END):
+        return Outcome(Kind.INVALID, "script", message=CANNOT_END)
     if status == 0:
         if prints is None or is_printed(prints, text):
             return Outcome(Kind.OK, "script")

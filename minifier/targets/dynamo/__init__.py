@@ -46,9 +46,10 @@ def switched(toggles: Toggles, log: EventLog) -> Iterator[Gate]:
 
     gate = Gate(toggles, record=record)
     cut: set[CodeType] = set()
+    broken: set[CodeType] = set()
     with contextlib.ExitStack() as stack:
-        stack.enter_context(frames(gate, log, cut))
-        stack.enter_context(lines(gate, log, cut))
+        stack.enter_context(frames(gate, log, cut, broken))
+        stack.enter_context(lines(gate, log, cut, broken))
         if _restricts(toggles):
             stack.enter_context(cuts_allowed(log))
             stack.enter_context(transforms_allowed(log))

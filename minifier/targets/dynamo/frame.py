@@ -7,20 +7,23 @@ import functools
 import inspect
 import os
 import re
+import sys
 import sysconfig
 from collections.abc import Callable, Iterator
 from types import CodeType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy
 from torch._dynamo import config
+from torch._dynamo.exc import Unsupported, UserError
 from torch._dynamo.resume_execution import TORCH_DYNAMO_RESUME_IN_PREFIX
 from torch._dynamo.types import ConvertFrameReturn
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.patching import Patch, patched
+from tcdebug.minifier.processes.job import CANNOT_END, NO_END
 from tcdebug.minifier.targets.dynamo.source_line import shown_path
 from tcdebug.minifier.targets.interception import OPTIMIZE
 
@@ -56,12 +59,16 @@ OF_OTHERS = (
 
 
 @contextlib.contextmanager
-def frames(gate: Gate, log: EventLog, cut: set[CodeType]) -> Iterator[None]:
+def frames(gate: Gate, log: EventLog, cut: set[CodeType], broken: set[CodeType]) -> Iterator[None]:
     """Ask about every frame before it is captured. A refused frame runs in eager; its callees ask.
 
     A frame that was `cut`, which is known only after its capture, runs the rest of its code in
     eager, including everything that the rest calls. Functions of the program that a refused frame
     calls are captured even if they have no tensors, as they would be if Dynamo inlined them.
+
+    If Dynamo cannot continue in eager where the graph of a frame is `broken`, such as where the
+    rest would need a generator that has begun, it would run the whole frame in eager. That says
+    nothing about what was captured, so the process ends.
     """
     answers: dict[CodeType, bool] = {}
 
@@ -79,7 +86,12 @@ def frames(gate: Gate, log: EventLog, cut: set[CodeType]) -> Iterator[None]:
             if not answers[code]:
                 return ConvertFrameReturn()
             with config.patch(allow_empty_graphs=True) if refused() else contextlib.nullcontext():
-                result = original(code, *args, **kwargs)
+                try:
+                    result = original(code, *args, **kwargs)
+                except (Unsupported, UserError):
+                    if code in broken:
+                        _leave()
+                    raise
             if code in cut:
                 now = _FrameAction.SKIP if result.guarded_code is None else _FrameAction.DEFAULT
                 result.frame_exec_strategy = _FrameExecStrategy(now, _FrameAction.SKIP)
@@ -89,6 +101,13 @@ def frames(gate: Gate, log: EventLog, cut: set[CodeType]) -> Iterator[None]:
 
     with patched(CAPTURE, asking, log), _callees_captured(refused, log):
         yield
+
+
+def _leave() -> NoReturn:
+    sys.stdout.flush()
+    print(CANNOT_END, file=sys.stderr)  # noqa: T201 - the last line of the output says why
+    sys.stderr.flush()
+    os._exit(NO_END)
 
 
 @contextlib.contextmanager

@@ -41,10 +41,11 @@ IDLE = {"RESUME", "COPY_FREE_VARS", "MAKE_CELL", "RETURN_GENERATOR", "NOP", "JUM
 
 
 @contextlib.contextmanager
-def lines(gate: Gate, log: EventLog, cut: set[CodeType]) -> Iterator[None]:
+def lines(gate: Gate, log: EventLog, cut: set[CodeType], broken: set[CodeType]) -> Iterator[None]:
     """Ask about every statement of a captured frame. The first refusal ends the capture.
 
-    The code of a frame whose capture ended this way is added to `cut`.
+    The code of a frame whose capture ended this way is added to `cut`, and to `broken` if a part
+    of it was captured.
     """
     answers: dict[tuple[CodeType, int], bool] = {}
     called: dict[tuple[CodeType, int], bool] = {}
@@ -70,6 +71,7 @@ def lines(gate: Gate, log: EventLog, cut: set[CodeType]) -> Iterator[None]:
                 if found is None or call_allowed(code, found):
                     return original(self)
                 cut.add(code)
+                broken.add(code)
                 return call.end_at_call(self, original)
             if (code, line) not in answers:
                 answers[code, line] = gate.allows(UNIT, subject(code, line))
@@ -78,6 +80,7 @@ def lines(gate: Gate, log: EventLog, cut: set[CodeType]) -> Iterator[None]:
             cut.add(code)
             if line == first[code]:
                 raise SkipFrame("switched off by tcdebug")
+            broken.add(code)
             return _end_here(self)
 
         return step

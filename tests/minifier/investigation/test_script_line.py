@@ -354,6 +354,17 @@ def fn(x, names):
 
 torch.testing.assert_close(torch.compile(fn)(torch.ones(3), ["a", "b"]), torch.tensor(3.0))
 """
+IN_LOOP = """
+import torch
+from torch.compiler import is_compiling
+
+def fn(x, names):
+    for k, name in enumerate(sorted(names, reverse=is_compiling())):
+        x = x + k * len(name)
+    return x
+
+torch.testing.assert_close(torch.compile(fn)(torch.ones(2), ["a", "bb"]), torch.full((2,), 3.0))
+"""
 LONG = """
 import torch
 from torch.compiler import is_compiling
@@ -382,6 +393,9 @@ torch.testing.assert_close(torch.compile(fn)(torch.ones(3), Marked(), 2), torch.
     [
         pytest.param(
             IN_BLOCKS, ["6: for name in names:  (loop, ", "8: is_compiling()"], id="in blocks"
+        ),
+        pytest.param(
+            IN_LOOP, ["6: for k, name in enumerate(", "6: is_compiling()"], id="in a loop"
         ),
         pytest.param(
             LONG,
