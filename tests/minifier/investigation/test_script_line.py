@@ -358,12 +358,14 @@ IN_LOOP = """
 import torch
 from torch.compiler import is_compiling
 
-def fn(x, names):
-    for k, name in enumerate(sorted(names, reverse=is_compiling())):
-        x = x + k * len(name)
-    return x
+def fn(x, names, flipped):
+    total = torch.zeros_like(x)
+    for k, name in enumerate(flipped if is_compiling() else names):
+        total = total + k * len(name) * x
+    return total
 
-torch.testing.assert_close(torch.compile(fn)(torch.ones(2), ["a", "bb"]), torch.full((2,), 3.0))
+result = torch.compile(fn)(torch.ones(2), ["a", "bb"], ["bb", "a"])
+torch.testing.assert_close(result, torch.full((2,), 2.0))
 """
 LONG = """
 import torch
@@ -395,7 +397,7 @@ torch.testing.assert_close(torch.compile(fn)(torch.ones(3), Marked(), 2), torch.
             IN_BLOCKS, ["6: for name in names:  (loop, ", "8: is_compiling()"], id="in blocks"
         ),
         pytest.param(
-            IN_LOOP, ["6: for k, name in enumerate(", "6: is_compiling()"], id="in a loop"
+            IN_LOOP, ["7: for k, name in enumerate(", "7: is_compiling()"], id="in a loop"
         ),
         pytest.param(
             LONG,
