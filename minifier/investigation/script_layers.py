@@ -58,8 +58,12 @@ REFUSALS = {
         "Dynamo does not support what the script does there: `tcdebug explain` in place of "
         "`tcdebug bisect` shows what torch suggests"
     ),
+    "does not currently support double backward": (
+        "torch does not support gradients of gradients through compiled code: the backend eager "
+        "does, and so does a part of the program that is not compiled"
+    ),
 }
-"""An exception with which torch refuses a program -> a note on it."""
+"""What is in a message with which torch refuses a program -> a note on it."""
 RECOMPILED = re.compile(r"RecompileError|RecompileLimit|fail_on_recompile")
 """Occurs in the messages with which torch refuses to compile a function again."""
 

@@ -492,6 +492,10 @@ def test_a_repro_that_does_not_end_in_the_budget_is_no_evidence_against_the_laye
     [
         ("torch._dynamo.exc.UserError: 3 is not a size", ["torch reports a mistake"]),
         ("torch._dynamo.exc.Unsupported: Attempted to inline", ["Dynamo does not support"]),
+        (
+            "torch.compile with aot_autograd does not currently support double backward",
+            ["torch does not support gradients of gradients"],
+        ),
         ("ValueError: UserError", []),
     ],
 )
@@ -504,7 +508,8 @@ def test_an_error_that_torch_blames_on_the_program_has_a_note(
     )
     finding = asked.find()
     assert finding.layer == "layer.backend"
-    notes = [n for n in finding.notes if n.startswith(("torch reports", "Dynamo does not"))]
+    begins = ("torch reports", "Dynamo does not", "torch does not")
+    notes = [n for n in finding.notes if n.startswith(begins)]
     assert [any(map(note.startswith, noted)) for note in notes] == [True] * len(noted)
 
 
