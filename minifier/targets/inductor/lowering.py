@@ -50,7 +50,7 @@ def lowerings(gate: Gate, log: EventLog) -> Iterator[None]:
             match subsystem:
                 case "lowerings":
                     node = V.current_node
-                    if CALLS_ATEN in node.meta or _updates_list(node):
+                    if CALLS_ATEN in node.meta or _updates_list(node) or _needs_arguments(node):
                         return CALLS_ATEN in node.meta
                     return _is_optional(node) and not gate.allows(f"lower.{node.target}", node.name)
                 case "cudagraphs":
@@ -72,9 +72,9 @@ def lowerings(gate: Gate, log: EventLog) -> Iterator[None]:
         @functools.wraps(original)
         def run_node(self: Any, n: torch.fx.Node) -> Any:
             with contextlib.ExitStack() as replaced:
-                by_name = _has_own_lowering(n) or _updates_list(n)
+                by_name = _has_own_lowering(n) or _updates_list(n) or _needs_arguments(n)
                 if by_name and not gate.allows(f"lower.{n.target}", n.name):
-                    replaced.enter_context(_called_as_it_is(n.target))
+                    replaced.enter_context(_called_as_it_is(n))
                 elif _is_region(self, n) and not gate.allows(f"lower.{REGION}", n.name):
                     replaced.enter_context(_lowered_by(REGION, _inlined))
                 result = original(self, n)
@@ -101,10 +101,33 @@ def lowerings(gate: Gate, log: EventLog) -> Iterator[None]:
 
 
 def _is_optional(node: torch.fx.Node) -> bool:
-    """Return whether a node returns tensors. Sizes and assertions have no fallback."""
+    """Return whether a node returns tensors. Sizes and assertions have no fallback.
+
+    Neither has a call in C++ that would change its arguments.
+    """
+    if V.graph.cpp_wrapper and _changes_in_cpp(node):
+        return False
     value = node.meta.get("val")
     leaves = [v for v in (value if isinstance(value, tuple | list) else [value]) if v is not None]
     return bool(leaves) and all(isinstance(leaf, torch.Tensor) for leaf in leaves)
+
+
+def _changes_in_cpp(node: torch.fx.Node) -> bool:
+    """Return whether C++ would call an operator of torch with other arguments.
+
+    A package passes nothing for an empty list. Many functions take a number as a double, which
+    operators on integers refuse or convert.
+    """
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    accepted = _arguments(node)
+    given = {a.name: value for a, value in zip(accepted, node.args, strict=False)}
+    values = {a.name: a.default_value for a in accepted} | given | node.kwargs
+    numbers = any(isinstance(a.type, torch.NumberType) for a in accepted)
+    dtype = getattr(node.meta.get("val"), "dtype", torch.bool)
+    of_integers = not (dtype.is_floating_point or dtype.is_complex or dtype is torch.bool)
+    empty = any(isinstance(value, list | tuple) and not value for value in values.values())
+    return (numbers and of_integers) or (V.graph.aot_mode and empty)
 
 
 def _has_own_lowering(node: torch.fx.Node) -> bool:
@@ -151,20 +174,82 @@ def _inlined(region: ir.Subgraph, identifier: str, *operands: Any) -> list[Any]:
     return results
 
 
-def _called_as_it_is(operator: Any) -> contextlib.AbstractContextManager[None]:
-    """Let generated code call an operator in this block, as if it had no lowering.
+def _needs_arguments(node: torch.fx.Node) -> bool:
+    """Return whether C++ cannot call an operator with the arguments that its node has.
+
+    They are numbers in place of tensors, such as in `div.Tensor(x, 3)`, which calls in Python
+    convert, or lack a number that has a default and a name.
+    """
+    called = node.target
+    if not V.graph.cpp_wrapper or not isinstance(called, torch._ops.OpOverload):
+        return False
+    missing = _numbers(node) or _defaults(node)
+    return called in lowering.lowerings and bool(missing) and _is_optional(node)
+
+
+def _numbers(node: torch.fx.Node) -> list[int]:
+    """Return the positions of numbers where the operator of a node takes tensors."""
+    return [
+        k
+        for k, (value, argument) in enumerate(zip(node.args, _arguments(node), strict=False))
+        if isinstance(argument.type, torch.TensorType)
+        and not isinstance(_value(value), torch.Tensor)
+        and value is not None
+    ]
+
+
+def _defaults(node: torch.fx.Node) -> dict[str, Any]:
+    """Return the numbers that a node does not give by name, such as `alpha` of `sub.Tensor`."""
+    return {
+        argument.name: argument.default_value
+        for argument in _arguments(node)
+        if argument.kwarg_only
+        and argument.name not in node.kwargs
+        and isinstance(argument.default_value, int | float)
+    }
+
+
+def _arguments(node: torch.fx.Node) -> list[Any]:
+    called: Any = node.target
+    return list(called._schema.arguments)
+
+
+def _value(argument: Any) -> Any:
+    """Return the tensor or the number that an argument of a node stands for."""
+    return argument.meta.get("val") if isinstance(argument, torch.fx.Node) else argument
+
+
+def _called_as_it_is(node: torch.fx.Node) -> contextlib.AbstractContextManager[None]:
+    """Let generated code call the operator of a node in this block, as if it had no lowering.
 
     The result of an operator that only updates a list is that list, as with its lowering.
     """
+    operator: Any = node.target
     fallback = lowering.fallback_handler(operator, False)  # type: ignore[no-untyped-call] # torch
-    if operator._schema.returns:
-        return _lowered_by(operator, fallback)
+    in_cpp = V.graph.cpp_wrapper
+    numbers, defaults = (_numbers(node), _defaults(node)) if in_cpp else ([], {})
 
-    def updating(updated: Any, *args: Any, **kwargs: Any) -> Any:
-        fallback(updated, *args, **kwargs)
-        return updated
+    def called(*args: Any, **kwargs: Any) -> Any:
+        given = [_tensor_of(v, node, k) if k in numbers else v for k, v in enumerate(args)]
+        result = fallback(*given, **defaults, **kwargs)
+        return result if operator._schema.returns else args[0]
 
-    return _lowered_by(operator, updating)
+    return _lowered_by(operator, called)
+
+
+def _tensor_of(number: Any, node: torch.fx.Node, position: int) -> Any:
+    """Return a number as a tensor without dimensions that leaves the type of the result as it is.
+
+    The number keeps its precision if an operand with dimensions decides that type.
+    """
+    value = _value(node.args[position])
+    tensors = [v for v in map(_value, node.args) if isinstance(v, torch.Tensor)]
+    like = max(tensors, key=lambda v: (v.dim() > 0, v.dtype.is_floating_point))
+    dtype = torch.result_type(like, value)
+    if like.dim() and dtype == like.dtype:
+        dtype = torch.float64 if isinstance(value, float | torch.SymFloat) else torch.int64
+    full = lowering.lowerings[torch.ops.aten.full.default]
+    return full([], number, dtype=dtype, device=like.device)
 
 
 @contextlib.contextmanager

@@ -15,8 +15,6 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._inductor import config
-from torch._inductor.virtualized import V
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Gate
@@ -35,24 +33,23 @@ CONTROL_FLOW: dict[Any, str] = {
 }
 """Operator -> what inductor does with it."""
 NAMESPACE = "tcdebug_control_flow"
-SCHEMA = "(Tensor[] tensors, SymInt[] sizes) -> Tensor[]"
 
 
 @contextlib.contextmanager
 def control_flow(gate: Gate, log: EventLog) -> Iterator[None]:
     """Let every condition, loop and scan ask the gate before inductor's last passes.
 
-    These make loops of scans. A package cannot call Python, so nothing is asked there.
+    These make loops of scans. A package calls the operator in Python too, but only in the process
+    that compiled it.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def post_grad(gm: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
-            if not config.cpp_wrapper and not V.aot_compilation:
-                for node in [n for n in gm.graph.nodes if n.target in CONTROL_FLOW]:
-                    unit = f"lower.{node.target}"
-                    if _is_callable(node) and not gate.allows(unit, node.name):
-                        _replace(gm, node)
+            for node in [n for n in gm.graph.nodes if n.target in CONTROL_FLOW]:
+                unit = f"lower.{node.target}"
+                if _is_callable(node) and not gate.allows(unit, node.name):
+                    _replace(gm, node)
             return original(gm, *args, **kwargs)
 
         return post_grad
@@ -87,17 +84,18 @@ def _replace(gm: fx.GraphModule, node: fx.Node) -> None:
     graphs = {n: attrgetter(str(n.target))(gm) for n in node.all_input_nodes if n not in read}
     results = [_dense(value) for value in node.meta["val"]]
 
-    def run(values: Sequence[Any], numbers: Sequence[Any]) -> list[torch.Tensor]:
+    def run(values: Sequence[Any], *numbers: Any) -> list[torch.Tensor]:
         known = graphs | dict(zip([*tensors, *sizes], [*values, *numbers], strict=True))
         args, kwargs = fx.map_arg(given, known.__getitem__)
         computed = zip(operator(*args, **kwargs), results, strict=True)
         return [_stored_as(result, like) for result, like in computed]
 
-    def fake(values: Sequence[Any], numbers: Sequence[Any]) -> list[torch.Tensor]:
+    def fake(values: Sequence[Any], *numbers: Any) -> list[torch.Tensor]:
         return [torch.empty_like(result) for result in results]
 
     with gm.graph.inserting_before(node):
-        call = gm.graph.call_function(_registered(node.name, run, fake), (tensors, sizes))
+        called = _registered(node.name, len(sizes), run, fake)
+        call = gm.graph.call_function(called, (tensors, *sizes))
     call.meta |= {**node.meta, "val": results}
     node.replace_all_uses_with(call)
     gm.graph.erase_node(node)
@@ -105,12 +103,16 @@ def _replace(gm: fx.GraphModule, node: fx.Node) -> None:
     gm.recompile()
 
 
-def _registered(name: str, run: Callable[..., Any], fake: Callable[..., Any]) -> Any:
-    """Return a new operator. It lasts as long as the process, like code that calls it."""
+def _registered(name: str, sizes: int, run: Callable[..., Any], fake: Callable[..., Any]) -> Any:
+    """Return a new operator. It lasts as long as the process, like code that calls it.
+
+    Each size is an argument of its own, since a package passes no empty list of sizes.
+    """
     library: Any = torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
     operators = getattr(torch.ops, NAMESPACE)
     free = next(n for n in itertools.count() if not hasattr(operators, f"{name}_{n}"))
-    library.define(f"{name}_{free}{SCHEMA}")
+    arguments = ["Tensor[] tensors", *(f"SymInt size_{k}" for k in range(sizes))]
+    library.define(f"{name}_{free}({', '.join(arguments)}) -> Tensor[]")
     library.impl(f"{name}_{free}", run, "CompositeExplicitAutograd")
     torch.library.register_fake(f"{NAMESPACE}::{name}_{free}", fake, lib=library)
     operator = getattr(operators, f"{name}_{free}").default
