@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -115,8 +116,8 @@ def _is_optional(node: torch.fx.Node) -> bool:
 def _changes_in_cpp(node: torch.fx.Node) -> bool:
     """Return whether C++ would call an operator of torch with other arguments.
 
-    A package passes nothing for an empty list. Many functions take a number as a double, which
-    operators on integers refuse or convert.
+    A package passes nothing for an empty list, and cannot store infinity or NaN. Many functions
+    take a number as a double, which operators on integers refuse or convert.
     """
     if not isinstance(node.target, torch._ops.OpOverload):
         return False
@@ -126,8 +127,12 @@ def _changes_in_cpp(node: torch.fx.Node) -> bool:
     numbers = any(isinstance(a.type, torch.NumberType) for a in accepted)
     dtype = getattr(node.meta.get("val"), "dtype", torch.bool)
     of_integers = not (dtype.is_floating_point or dtype.is_complex or dtype is torch.bool)
-    empty = any(isinstance(value, list | tuple) and not value for value in values.values())
-    return (numbers and of_integers) or (V.graph.aot_mode and empty)
+    lost = any(
+        (isinstance(value, list | tuple) and not value)
+        or (isinstance(value, float) and not math.isfinite(value))
+        for value in values.values()
+    )
+    return (numbers and of_integers) or (V.graph.aot_mode and lost)
 
 
 def _has_own_lowering(node: torch.fx.Node) -> bool:

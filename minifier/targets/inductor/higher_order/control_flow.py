@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._inductor import config
+from torch._inductor.virtualized import V
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Gate
@@ -40,16 +42,17 @@ def control_flow(gate: Gate, log: EventLog) -> Iterator[None]:
     """Let every condition, loop and scan ask the gate before inductor's last passes.
 
     These make loops of scans. A package calls the operator in Python too, but only in the process
-    that compiled it.
+    that compiled it. Code for `cpp_wrapper` cannot call it.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def post_grad(gm: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
-            for node in [n for n in gm.graph.nodes if n.target in CONTROL_FLOW]:
-                unit = f"lower.{node.target}"
-                if _is_callable(node) and not gate.allows(unit, node.name):
-                    _replace(gm, node)
+            if V.aot_compilation or not config.cpp_wrapper:
+                for node in [n for n in gm.graph.nodes if n.target in CONTROL_FLOW]:
+                    unit = f"lower.{node.target}"
+                    if _is_callable(node) and not gate.allows(unit, node.name):
+                        _replace(gm, node)
             return original(gm, *args, **kwargs)
 
         return post_grad
