@@ -116,8 +116,9 @@ def _is_optional(node: torch.fx.Node) -> bool:
 def _changes_in_cpp(node: torch.fx.Node) -> bool:
     """Return whether C++ would call an operator of torch with other arguments.
 
-    A package passes nothing for an empty list, and cannot store infinity or NaN. Many functions
-    take a number as a double, which operators on integers refuse or convert.
+    A package passes nothing for an empty list, cannot store infinity or NaN, and passes another
+    dtype with torch 2.11. Many functions take a number as a double, which operators on integers
+    refuse or convert.
     """
     if not isinstance(node.target, torch._ops.OpOverload):
         return False
@@ -132,6 +133,7 @@ def _changes_in_cpp(node: torch.fx.Node) -> bool:
         or (isinstance(value, float) and not math.isfinite(value))
         for value in values.values()
     )
+    lost = lost or any(isinstance(value, torch.dtype) for value in values.values())
     return (numbers and of_integers) or (V.graph.aot_mode and lost)
 
 
@@ -245,14 +247,14 @@ def _called_as_it_is(node: torch.fx.Node) -> contextlib.AbstractContextManager[N
 def _tensor_of(number: Any, node: torch.fx.Node, position: int) -> Any:
     """Return a number as a tensor without dimensions that leaves the type of the result as it is.
 
-    The number keeps its precision if an operand with dimensions decides that type.
+    Operators on half types compute in float32, so the number is not rounded to the half type.
     """
     value = _value(node.args[position])
     tensors = [v for v in map(_value, node.args) if isinstance(v, torch.Tensor)]
     like = max(tensors, key=lambda v: (v.dim() > 0, v.dtype.is_floating_point))
     dtype = torch.result_type(like, value)
-    if like.dim() and dtype == like.dtype:
-        dtype = torch.float64 if isinstance(value, float | torch.SymFloat) else torch.int64
+    if like.dim() and dtype.is_floating_point and dtype.itemsize == 2:
+        dtype = torch.float32
     full = lowering.lowerings[torch.ops.aten.full.default]
     return full([], number, dtype=dtype, device=like.device)
 
