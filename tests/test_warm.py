@@ -17,10 +17,9 @@ from tcdebug.minifier.processes.subprocess_hook import hook_installed
 from tcdebug.minifier.repros.verify import verify
 
 SHOWS = """
-import multiprocessing.process, os, sys
+import os, sys
 import helper
 print(sys.argv, os.getcwd(), os.environ["SEEN"], __name__, __file__, sys.path[0])
-print(multiprocessing.process.ORIGINAL_DIR)
 print(sorted(globals()), sys.modules["__main__"].helper is helper)
 print(sys.stdin.read(), file=sys.stderr)
 """

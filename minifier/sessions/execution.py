@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import builtins
 import multiprocessing
 import os
 import runpy
 import sys
 import threading
 import traceback
+import zipfile
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn
 
 from tcdebug.minifier.processes.job import FAULT, INVALID_BACKEND, NO_BACKEND, SCRIPT_FAILED
@@ -47,7 +51,7 @@ def run_script(script: str, args: list[str]) -> int:
 def _ending(script: str) -> int | None:
     """Run a script, and return its exit status; None if the report is written."""
     try:
-        runpy.run_path(script, run_name="__main__")
+        _run(script)
     except SystemExit as error:
         return _status(error.code)
     except Finished:
@@ -62,6 +66,24 @@ def _ending(script: str) -> int | None:
         _print_traceback()
         return NO_BACKEND if type(error).__name__ == INVALID_BACKEND else SCRIPT_FAILED
     return 0
+
+
+def _run(script: str) -> None:
+    """Run a script as `__main__`. Like python, give it its absolute path, and argv as it is."""
+    path = os.path.abspath(script)
+    if not os.path.isfile(path) or path.endswith(".pyc") or zipfile.is_zipfile(path):
+        runpy.run_path(script, run_name="__main__")
+        return
+    main = ModuleType("__main__")
+    loader = SourceFileLoader("__main__", path)
+    names = {"__file__": path, "__cached__": None, "__loader__": loader, "__builtins__": builtins}
+    main.__dict__.update(names)
+    code = loader.source_to_code(loader.get_data(path), path)
+    ours, sys.modules["__main__"] = sys.modules["__main__"], main
+    try:
+        exec(code, main.__dict__)
+    finally:
+        sys.modules["__main__"] = ours
 
 
 def leave(status: int) -> NoReturn:

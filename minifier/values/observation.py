@@ -128,8 +128,8 @@ class Observation:
         if wrong is not None:
             self.find(self._finding(place, step, made, computed.nodes, suspects))
         elif self.rough is None and (detail := roughness(made.error, made.eager_error)):
-            value = msgspec.structs.replace(made, detail=detail)
-            self.rough = self._finding(place, step, value, computed.nodes, suspects)
+            rough = msgspec.structs.replace(made, detail=detail)
+            self.rough = self._finding(place, step, rough, computed.nodes, suspects)
         return True
 
     def _finding(

@@ -26,7 +26,6 @@ import sys
 import threading
 import warnings
 import weakref
-from multiprocessing import process
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
@@ -283,7 +282,6 @@ if __name__ == "__main__":
     sys.stdout.flush()
     request = serving_commands(serve(listener, [0]), address, python, settings)
     os.chdir(request["folder"])
-    process.ORIGINAL_DIR = os.getcwd()  # where children look for a script with a relative path
     os.environ.clear()
     os.environ.update(request["environment"])
     if os.environ.get("PYTHONWARNINGS") == "ignore":

@@ -16,7 +16,6 @@ import json
 import os
 import runpy
 import sys
-from multiprocessing import process
 from multiprocessing.connection import Client, Connection
 from typing import Any
 
@@ -63,7 +62,6 @@ def run(orders: Orders) -> None:
     os.environ.clear()
     os.environ.update(orders["environment"])
     os.chdir(orders["folder"])
-    process.ORIGINAL_DIR = os.getcwd()  # where children look for a script with a relative path
     output = os.open(orders["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     for standard in (1, 2):
         os.dup2(output, standard)
