@@ -201,7 +201,7 @@ class LayerSearch:
         """
         if self.failure.kind is not Kind.HANG and self._used_and_same(OWN_BRANCHES):
             return OWN_BRANCHES
-        return OWN_TIMES * (layer == DYNAMO and self._measures())
+        return OWN_TIMES if layer == DYNAMO and self._measures() else ""
 
     def _measures(self) -> bool:
         """Return whether the script fails in eager too if calls take as long as a short compile."""

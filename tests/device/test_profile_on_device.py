@@ -54,17 +54,19 @@ def test_a_kernel_of_triton_has_its_line_device_time_bytes_and_registers(
     kernel = next(c for c in found["kernels"] if c["kind"] == "generated")
     assert kernel["name"].startswith("triton_")
     assert (kernel["device"], kernel["calls"], kernel["moved"]) == ("cuda", 5, BYTES)
-    assert [*kernel["lines"]] == [f"script.py:{POINTWISE}"]
+    assert [*kernel["lines"]] == [f"{tmp_path / 'script.py'}:{POINTWISE}"]
     assert kernel["registers"] > 0
     assert kernel["spilled"] == 0
     assert kernel["of_copy"] > 0
     product = next(c for c in found["kernels"] if c["kind"] == "library" and c["device"] == "cuda")
-    assert [*product["lines"]] == [f"script.py:{PRODUCT}"]
+    assert [*product["lines"]] == [f"{tmp_path / 'script.py'}:{PRODUCT}"]
     assert product["device_kernels"]
     trace = json.loads(Path(tmp_path, found["trace"]).read_text())["traceEvents"]
     launched = [e for e in trace if e.get("cat") == "kernel" and e["name"] == kernel["name"]]
     assert len(launched) >= 5
-    assert all(e["args"]["lines"] == [f"script.py:{POINTWISE}"] for e in launched[-5:])
+    assert all(
+        e["args"]["lines"] == [f"{tmp_path / 'script.py'}:{POINTWISE}"] for e in launched[-5:]
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,4 +76,7 @@ def test_a_kernel_of_triton_has_its_line_device_time_bytes_and_registers(
 def test_kernels_that_a_cuda_graph_replays_have_their_lines(tmp_path: Path, options: str) -> None:
     found = profile(tmp_path, options)
     kernel = next(c for c in found["kernels"] if c["name"].startswith("triton_"))
-    assert (kernel["device"], [*kernel["lines"]]) == ("cuda", [f"script.py:{POINTWISE}"])
+    assert (kernel["device"], [*kernel["lines"]]) == (
+        "cuda",
+        [f"{tmp_path / 'script.py'}:{POINTWISE}"],
+    )

@@ -46,16 +46,16 @@ def test_the_line_that_costs_most_comes_first_with_its_kernel_and_the_bytes_it_m
     found = done.json
     assert (found["steps"], found["warm_up"]) == (2, 1)
     assert found["copy_speeds"]["cpu"] > 1e8
-    first = found["lines"][0]
-    assert first["line"] == f"script.py:{CHAIN}"
+    first, path = found["lines"][0], tmp_path / name
+    assert first["line"] == f"{path}:{CHAIN}"
     assert first["source"] == "z = z.sin().exp().tanh().erf()"
     kernel = found["kernels"][0]
     assert (kernel["kind"], kernel["calls"], kernel["graph"]) == ("generated", 2, "1/0 inference")
-    assert kernel["lines"] == {f"script.py:{CHAIN}": 48, f"script.py:{RELU}": 1}
+    assert kernel["lines"] == {f"{path}:{CHAIN}": 48, f"{path}:{RELU}": 1}
     assert kernel["moved"] == BYTES
     assert kernel["bandwidth"] == pytest.approx(BYTES / kernel["mean_seconds"])
     product = next(c for c in found["kernels"] if c["name"] == "aten::mm")
-    assert (product["kind"], product["lines"]) == ("library", {f"script.py:{MATMUL}": 1})
+    assert (product["kind"], product["lines"]) == ("library", {f"{path}:{MATMUL}": 1})
     trace = json.loads(Path(tmp_path, found["trace"]).read_text())["traceEvents"]
     events = [e for e in trace if e.get("args", {}).get("kernel") == kernel["name"]]
     assert len(events) == 3  # with the call that warms up, which is not measured
@@ -96,7 +96,9 @@ def test_kernels_of_backward_have_nodes_and_lines_also_from_inductors_caches(
         assert {c["kind"] for c in found} == {"generated", "library"}
         generated = [c for c in found if c["kind"] == "generated"]
         assert all(c["nodes"] for c in generated)
-        assert {place for c in generated for place in c["lines"]} == {f"script.py:{line}"}
+        assert {place for c in generated for place in c["lines"]} == {
+            f"{tmp_path / 'script.py'}:{line}"
+        }
     places = {c["where"] for c in done.json["kernels"] if c["kind"] == "eager"}
     assert "Optimizer.step#SGD.step" in places
     assert "backward of SumBackward0" in places
@@ -129,16 +131,18 @@ for _ in range(4):
 
 
 @pytest.mark.slow
-def test_the_kernels_of_a_package_have_their_lines(tcdebug: Command, script: Script) -> None:
+def test_the_kernels_of_a_package_have_their_lines(
+    tcdebug: Command, script: Script, tmp_path: Path
+) -> None:
     done = tcdebug("run", "--profile", "--json", "--steps", "2", script(PACKAGED))
     assert done.status == 0, done.stderr
     found = done.json
     assert (found["steps"], found["warm_up"]) == (2, 1)
     kernel = next(c for c in found["kernels"] if c["kind"] == "generated")
     assert (kernel["graph"], kernel["calls"]) == ("package chain.pt2", 2)
-    assert [*kernel["lines"]] == ["script.py:6"]
+    assert [*kernel["lines"]] == [f"{tmp_path / 'script.py'}:6"]
     product = next(c for c in found["kernels"] if "mm" in c["name"])
-    assert (product["kind"], [*product["lines"]]) == ("library", ["script.py:5"])
+    assert (product["kind"], [*product["lines"]]) == ("library", [f"{tmp_path / 'script.py'}:5"])
 
 
 def test_the_user_is_told_that_a_script_calls_nothing_compiled(

@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from tcdebug.display.console import messages, note, results, write
 from tcdebug.display.diff import coloured
-from tcdebug.display.text import clipped, counted, short_path
+from tcdebug.display.text import clipped, counted, short_line, short_path
 from tcdebug.minifier.cases.outcome import Kind
 from tcdebug.minifier.investigation.report import (
     Culprit,
@@ -137,7 +137,7 @@ def _fault_rows(fault: ReportedFault) -> list[tuple[str, str]]:
         rows.append(("only if", f"[unit]{' or '.join(group)}[/] is on too"))
     if fault.requires:
         rows.append(("needs", ", ".join(fault.requires)))
-    rows += [("line", escape(line)) for line in fault.lines[:MOST_LINES]]
+    rows += [("line", short_line(line)) for line in fault.lines[:MOST_LINES]]
     if fault.stages:
         rows += _stage_rows(fault.stages)
     if fault.repro:

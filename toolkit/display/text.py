@@ -24,6 +24,12 @@ def short_place(where: str) -> str:
     return escape(f"{short_path(filename)}{colon}{line}") if filename else ""
 
 
+def short_line(line: str) -> str:
+    """Return "FILE:N in FUNCTION: CODE" as markup, with the file as a short path."""
+    filename, colon, rest = line.partition(":")
+    return escape(f"{short_path(filename)}{colon}{rest}") if colon else escape(line)
+
+
 def clipped(text: str, most: int) -> str:
     """Return at most `most` characters of a text, cut between words, with an ellipsis if cut."""
     if len(text) <= most:

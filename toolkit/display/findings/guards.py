@@ -8,6 +8,7 @@ from typing import Any
 from rich.markup import escape
 
 from tcdebug.display.console import results
+from tcdebug.display.text import short_line
 
 MOST_CHANGES = 3
 """Maximum number of changed values shown; the event has all."""
@@ -27,4 +28,4 @@ def show_missing_guards(found: Sequence[Mapping[str, Any]]) -> None:
             rows.append(("fresh", finding["fresh"]))
         out.print(f"[bad]{escape(head)}[/]")
         for name, text in rows:
-            out.print(f"  {name:8} {escape(text)}")
+            out.print(f"  {name:8} {short_line(text) if name == 'line' else escape(text)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.markup import escape
 
 from tcdebug.display.console import results
-from tcdebug.display.text import short_path
+from tcdebug.display.text import short_line, short_path
 from tcdebug.minifier.values.findings import BITWISE, ComparedValue, ValuesReport, WrongStep
 
 MOST_SOURCE = 40
@@ -63,9 +63,10 @@ def _show_finding(found: WrongStep) -> None:
     if found.suspects:
         names = ", ".join(found.suspects)
         out.print(f"[dim]or[/]        {escape(names)}: no node describes what it wrote")
-    for label, texts in (("node", found.nodes), ("line", found.lines)):
-        for text in texts:
-            out.print(f"[dim]{label}[/]      {escape(text)}", soft_wrap=True)
+    rows = [("node", escape(text)) for text in found.nodes]
+    rows += [("line", short_line(text)) for text in found.lines]
+    for label, text in rows:
+        out.print(f"[dim]{label}[/]      {text}", soft_wrap=True)
     if found.path:
         out.print(f"[dim]file[/]      {escape(found.path)}")
     lines = found.source.strip().splitlines()
