@@ -119,6 +119,7 @@ def test_set_up_after_cuda_is_initialised_applies_in_replays_of_the_script(
     assert done.json["layer"] == "layer.backend"
 
 
+@pytest.mark.slow
 def test_a_graph_with_an_operator_defined_after_cuda_is_initialised_is_searched_in_replays(
     tcdebug: Command, script: Script
 ) -> None:

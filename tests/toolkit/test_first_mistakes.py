@@ -228,10 +228,11 @@ def test_a_note_says_that_an_option_after_the_script_is_passed_to_it(
     ("variables", "note"),
     [
         ({}, NO_GRAPH),
-        (
+        pytest.param(
             {"TORCH_COMPILE_DISABLE": "1"},
             "torch.compile does nothing, because TORCH_COMPILE_DISABLE is 1: unset it, and search "
             "again",
+            marks=pytest.mark.slow,  # no process that has imported torch can be used
         ),
     ],
 )
