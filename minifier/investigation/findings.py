@@ -70,6 +70,10 @@ class FailureFindings(Generic[CandidateType]):
             self.branches, faults = kept, _whole_units(kept)
         self.confirmed = oracle.searched(lambda ask: each_matters(ask, self.base, faults))
 
+    def names(self, unit: str) -> bool:
+        """Return whether a unit was found to be at fault."""
+        return any(b.fault is not None and b.fault.unit == unit for b in self.branches)
+
     def raises_instead(self, branch: Branch[CandidateType], left: Outcome) -> bool:
         """Return whether only what takes the place of a culprit raises, and note it.
 

@@ -12,13 +12,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import Fallback
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.autograd_units import TRUSTS_TRACES, find_units_of_layer
-from tcdebug.minifier.bisection.bisect import (
-    MOST_FAULTS,
-    Ask,
-    Fault,
-    Verdict,
-    bisect,
-)
+from tcdebug.minifier.bisection.bisect import MOST_FAULTS, Ask, Fault, Verdict, bisect
 from tcdebug.minifier.bisection.certainty import CertainVerdict
 from tcdebug.minifier.bisection.enabled import MOST_NEEDED, Unlisted, fewest_enabled
 from tcdebug.minifier.bisection.fake_kernels import described, find_fake_kernels
@@ -321,6 +315,10 @@ class Investigation(Generic[CandidateType]):
         self.findings.branches = []
         same = verdict.alternatives() if verdict.confirmed else ()
         for fault in (f for f in verdict.faults if f not in same):
+            if verdict.confirmed and self.findings.names(fault.unit):
+                what = f"{fault.failure.kind.value} in {fault.failure.phase}"
+                self.findings.notes.append(f"{fault.unit} causes another failure too: {what}")
+                continue  # whole units are off in smaller graphs, so the first would hide it
             alternatives = same if fault is verdict.faults[0] else ()
             named = {fault.unit, *(f.unit for f in alternatives)}
             others = [f.unit for f in verdict.faults if f.unit not in named]

@@ -34,6 +34,8 @@ from tcdebug.minifier.targets.backends import Backend
 
 WRONG = Outcome(Kind.WRONG, "forward", "forward | wrong value")
 RAISES = Outcome(Kind.EXCEPTION, "forward", "forward | AssertionError")
+HANGS = Outcome(Kind.HANG, "compile", "compile | hang")
+HANGS_LATER = Outcome(Kind.HANG, "backward", "backward | hang")
 
 
 class AlwaysWrong(Oracle[Case]):
@@ -89,6 +91,19 @@ class FailsOtherwiseWithout(Oracle[Case]):
     def rate(self, candidate: Case, toggles: Toggles, failure: Outcome, runs: int) -> Rate:
         """Return that it fails every time."""
         return Rate(runs, runs)
+
+
+class HangsInForwardAndBackward(FailsOtherwiseWithout):
+    """A unit hangs in two kernels. The hang in forward hides the one in backward."""
+
+    def answer(self, question: Question[Case]) -> Outcome:
+        """Return the outcome, with the decisions about both nodes."""
+        off = question.toggles.texts()
+        first = not {"all", "all:0", "site:1", "codegen.a"} & set(off)
+        second = not {"all", "all:0", "all:1", "site:2", "codegen.a"} & set(off)
+        outcome = HANGS if first else HANGS_LATER if second else Outcome(Kind.OK)
+        one = Decision("codegen.a", "f", "1", 0, first)
+        return replace(outcome, decisions=(one, Decision("codegen.a", "g", "2", 1, second)))
 
 
 class DecidedAlone(FailsOtherwiseWithout):
@@ -286,6 +301,22 @@ def test_the_layer_of_a_unit_without_which_it_fails_in_a_different_way_is_named(
         "place of inductor it passes, so the layer at fault is layer.backend",
         "suspected, but not confirmed: lower.a",
     ]
+
+
+def test_a_unit_that_hangs_in_forward_and_backward_is_one_fault(tmp_path: Path) -> None:
+    log = EventLog(tmp_path)
+    subject = GraphSubject(Backend("tcdebug", "tcdebug", run_dir=str(tmp_path)), log)
+    oracle = oracle_of(HangsInForwardAndBackward, subject, log)
+    both = Decision("codegen.a", "f", "1", 0, True), Decision("codegen.a", "g", "2", 1, True)
+    found = FailureFound(captured(torch.tanh, torch.ones(3)), replace(HANGS, decisions=both), 0)
+    investigation = Investigation(
+        FailureFindings(found, Toggles()), subject, oracle, log, minimising=False
+    )
+    investigation._bisect_whole()
+    findings = investigation.findings
+    assert [(b.off, b.failure.kind) for b in findings.branches] == [(["codegen.a"], Kind.HANG)]
+    assert findings.confirmed
+    assert findings.notes == ["codegen.a causes another failure too: hang in backward"]
 
 
 def test_a_unit_that_decides_with_all_other_units_off_is_named_within_its_layer(
