@@ -22,6 +22,7 @@ from tcdebug.minifier.cases.layer_names import (
     DYNAMO,
     DYNAMO_CODE,
     GUARDS,
+    OWN_BRANCHES,
     OWN_CODE,
     PROGRAM_PASSES,
     SCRIPT,
@@ -157,7 +158,8 @@ class ScriptFailure:
             return replace(self, in_budget=False)
         misleading = evidence(self.finding.layer) if shown in OWN_CODE else ""
         notes = tuple(note for note in self.finding.notes if note != misleading)
-        notes = (evidence(shown), *self.runs.asked_at(), *notes) if shown else notes
+        asked = self.runs.asked_at() if shown == OWN_BRANCHES else []
+        notes = (evidence(shown), *asked, *notes) if shown else notes
         finding = replace(self.finding, runs=self.search.runs, notes=notes)
         return replace(self, finding=finding, own_fault=bool(shown))
 

@@ -43,6 +43,7 @@ from tcdebug.minifier.investigation.script_layers import LayerSearch
 from tcdebug.minifier.investigation.script_runs import LEAST, ScriptRuns
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.oracles.oracle import Oracle
+from tcdebug.minifier.processes.callers import ASKS
 from tcdebug.minifier.processes.job import INDUCTOR_SETUP, Job
 from tcdebug.minifier.processes.warm.sessions import WarmSessions
 from tcdebug.minifier.repros.script_repro import write_repro
@@ -69,7 +70,7 @@ HUNG = Outcome(Kind.HANG, "script", "script | hang", "it did not end while it wa
 """How a script ended with the backend eager if a capture did not end while it was recorded."""
 MENTIONED = {
     COMPILED_AUTOGRAD: re.compile("compiled_autograd"),
-    OWN_BRANCHES: re.compile(r"\bis_(?:dynamo_)?compiling\b"),
+    OWN_BRANCHES: ASKS,
     OWN_TIMES: re.compile(
         r"\b(?:perf_counter|monotonic|process_time|timeit|default_timer|time\.time|benchmark|Timer|"
         r"elapsed|timeout|alarm|setitimer|wait_for)"

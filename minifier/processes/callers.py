@@ -30,7 +30,7 @@ pass that compiled autograd compiles."""
 
 FORWARDS = patching.__file__
 """The file whose frames are between a replacement and its caller."""
-ASKS = re.compile(rb"\bis_(?:dynamo_|torchdynamo_)?compiling\b")
+ASKS = re.compile(r"\bis_(?:dynamo_|torchdynamo_)?compiling\b")
 """The names of the functions with which a program asks whether it is being compiled."""
 REPLACEMENTS = ("optimize", "compile_leniently", "first_call")
 """The names of functions that replace `optimize` and `torch.compile`."""
@@ -72,7 +72,7 @@ def _note_mention(modules: Iterable[object], log: EventLog) -> None:
         if path.startswith(tools) or not path.endswith(".py"):
             continue
         with contextlib.suppress(OSError):
-            if ASKS.search(Path(path).read_bytes()):
+            if ASKS.search(Path(path).read_text(errors="replace")):
                 log.emit(CompilingMentioned(path))
                 return
 

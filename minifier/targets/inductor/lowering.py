@@ -129,11 +129,11 @@ def _changes_in_cpp(node: torch.fx.Node) -> bool:
     dtype = getattr(node.meta.get("val"), "dtype", torch.bool)
     of_integers = not (dtype.is_floating_point or dtype.is_complex or dtype is torch.bool)
     lost = any(
-        (isinstance(value, list | tuple) and not value)
+        isinstance(value, torch.dtype)
+        or (isinstance(value, list | tuple) and not value)
         or (isinstance(value, float) and not math.isfinite(value))
         for value in values.values()
     )
-    lost = lost or any(isinstance(value, torch.dtype) for value in values.values())
     return (numbers and of_integers) or (V.graph.aot_mode and lost)
 
 
