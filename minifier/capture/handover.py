@@ -23,7 +23,7 @@ from tcdebug.minifier.cases.case import Case, attributes
 from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.cases.operators.numpy_calls import recorded_again, recorded_call
 from tcdebug.minifier.cases.operators.triton_launches import is_operator, launched
-from tcdebug.minifier.cases.placement import HostedInputs, NotMovable, hosted
+from tcdebug.minifier.cases.placement import HostedInputs, NotMovable, example_tensor, hosted
 from tcdebug.minifier.targets.backends import INDUCTOR, Backend
 
 
@@ -142,21 +142,12 @@ def _records(graph: fx.Graph) -> list[_Record]:
     ]  # fmt: skip
 
 
-@dataclass(frozen=True)
-class ExampleTensor:
-    """What is kept of the fake tensor that Dynamo recorded for a node."""
-
-    dtype: torch.dtype
-    device: torch.device
-    requires_grad: bool
-
-
 def _bare(example: Any) -> Any:
-    """Return what Dynamo recorded for a node, without sizes, so that it holds for any inputs."""
+    """Return what Dynamo recorded for a node, with facts in place of fake tensors."""
 
     def part(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            return ExampleTensor(value.dtype, value.device, value.requires_grad)
+            return example_tensor(value)
         if isinstance(value, torch.SymInt | torch.SymBool):
             return 1
         if isinstance(value, torch.SymFloat):

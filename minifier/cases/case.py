@@ -147,12 +147,12 @@ def is_number(value: object) -> bool:
 def size_at_capture(value: Any) -> Any:
     """Return the value that a symbolic size had when its graph was captured; others as they are.
 
-    The size of a ragged dimension is no number.
+    The size of a ragged dimension is no number. One that depends on data had no value.
     """
     if not is_number(value):
         return value
     hint: Any = value.node.hint  # torch 2.15 types it as a number of any kind
-    return int(hint)
+    return value if hint is None else int(hint)
 
 
 def needs_own_dtypes(module: torch.nn.Module) -> bool:

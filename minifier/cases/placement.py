@@ -16,7 +16,14 @@ import torch
 from torch import fx
 from torch.overrides import TorchFunctionMode
 
-from tcdebug.minifier.cases.case import Case, CaseInput, attributes, tensors_of
+from tcdebug.compiler.seams import storage_id
+from tcdebug.minifier.cases.case import (
+    Case,
+    CaseInput,
+    attributes,
+    size_at_capture,
+    tensors_of,
+)
 from tcdebug.minifier.cases.lineage import Lineage, lineage
 from tcdebug.minifier.cases.subclasses.apart import Apart, SubclassTensor, taken_apart
 
@@ -25,6 +32,36 @@ HOST = "cpu"
 
 class NotMovable(TypeError):
     """A case holds a tensor that cannot be moved; the message names it."""
+
+
+@dataclass(frozen=True)
+class ExampleTensor:
+    """What is kept of the fake tensor that was recorded for a node at its capture."""
+
+    dtype: torch.dtype
+    device: torch.device
+    requires_grad: bool
+    bytes: int | None
+    """The size of its elements together; None if their number was not known at capture."""
+    memory: int | None
+    """A number that the tensors of a graph share if they shared memory; None if not strided."""
+
+
+def example_tensor(recorded: object) -> ExampleTensor | None:
+    """Return the facts of what was recorded for a node; None if that is not one tensor.
+
+    A graph that was handed to another process has the facts only.
+    """
+    if isinstance(recorded, ExampleTensor):
+        return recorded
+    if not isinstance(recorded, torch.Tensor):
+        return None
+    count = size_at_capture(recorded.numel())
+    known = count * recorded.element_size() if isinstance(count, int) else None
+    memory = storage_id(recorded) if recorded.layout == torch.strided else None
+    return ExampleTensor(
+        recorded.dtype, recorded.device, recorded.requires_grad, known, memory
+    )  # fmt: skip
 
 
 def devices(case: Case) -> tuple[str, ...]:

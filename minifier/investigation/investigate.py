@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from tcdebug.minifier.investigation.report import SUSPECTED, Report
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.oracles.candidate_oracle import CandidateOracle
 from tcdebug.minifier.oracles.oracle import Oracle
-from tcdebug.minifier.oracles.question import CandidateType
+from tcdebug.minifier.oracles.question import CandidateType, Question
 from tcdebug.minifier.subjects.subject import Subject
 
 LISTING = 60.0
@@ -115,9 +115,10 @@ class Investigation(Generic[CandidateType]):
 
     def _fault_by_fault(self) -> None:
         """Minimise and bisect, switch the culprit off in the whole graph, and repeat."""
-        toggles, left = self.findings.base, self.findings.found.outcome
+        left = self.findings.found.outcome
         while left.failed and len(self.findings.branches) < MOST_FAULTS:
-            branch = Branch(left, toggles, self.findings.found.candidate)
+            faults = self._without(self.findings.branches)
+            branch = Branch(left, faults, self.findings.found.candidate)
             self.findings.branches.append(branch)
             self.oracle.failure = left
             self._attempt("minimising", partial(self._minimise_first, branch))
@@ -130,8 +131,7 @@ class Investigation(Generic[CandidateType]):
                 return
             if self._caused_by_toggles(branch):
                 return
-            left = self._whole_without(branch, toggles)
-            toggles = toggles.without(off=branch.off)
+            left = branch.whole_without(lambda off: self.oracle.answer(self._whole(off)))
             if left.failed:
                 self._documenting.check_operators(branch)
             if branch.misregistered or self.findings.raises_instead(branch, left):
@@ -139,12 +139,15 @@ class Investigation(Generic[CandidateType]):
         if left.kind is Kind.OK:
             self.findings.confirm(CandidateOracle(self.oracle, self.findings.found.candidate))
 
-    def _whole_without(self, branch: Branch[CandidateType], toggles: Toggles) -> Outcome:
-        """Return the outcome of the whole without a fault, or without the partner at fault."""
-        whole, what = self.findings.found.candidate, "the whole graph without"
-        return branch.whole_without(
-            lambda off: self.oracle.ask(whole, toggles.without(off=off), f"{what} {', '.join(off)}")
-        )
+    def _without(self, branches: Sequence[Branch[CandidateType]]) -> Toggles:
+        """Return the toggles that switch off the faults of some branches."""
+        return self.findings.base.without(off=[unit for b in branches for unit in b.off])
+
+    def _whole(self, off: Sequence[str]) -> Question[CandidateType]:
+        """Return the question of the whole without `off`, and without the faults found before."""
+        toggles = self._without(self.findings.branches[:-1]).without(off=off)
+        purpose = f"the whole graph without {', '.join(off)}"
+        return Question(self.findings.found.candidate, toggles, purpose)
 
     def _named_before(self, fault: Fault) -> bool:
         """Return whether a unit that is already off is named again, which ends the search."""
@@ -217,7 +220,10 @@ class Investigation(Generic[CandidateType]):
         spending = self.oracle.spending
         try:
             with spending.at_most(max(LISTING, spending.seconds / 2)):
-                found = oracle.searched(lambda ask: fewest_enabled(ask, failure, unit, branch.base))
+                found = oracle.searched(
+                    lambda ask: fewest_enabled(ask, failure, unit, branch.base),
+                    then=[] if branch.uncertain else [self._whole(branch.off)],
+                )
             if isinstance(found, Unlisted):
                 why = f"it needs more than {MOST_NEEDED} of them"
                 self.log.emit(Fallback(f"the units that {unit} needs are not listed", why))
@@ -373,9 +379,7 @@ class Investigation(Generic[CandidateType]):
         self._find_layer(branch, oracle, failure)
         if branch.fault is None:
             return
-        toggles = findings.base.without(off=branch.off)
-        purpose = f"the whole graph without {', '.join(branch.off)}"
-        if self.oracle.ask(findings.found.candidate, toggles, purpose).kind is not Kind.OK:
+        if self.oracle.answer(self._whole(branch.off)).kind is not Kind.OK:
             return
         findings.branches = [branch]
         findings.confirmed = not findings.layer.in_doubt

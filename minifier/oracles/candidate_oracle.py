@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -70,11 +70,13 @@ class CandidateOracle(Generic[CandidateType]):
         search: Callable[[Ask], Result],
         rehearsal: Callable[[Ask], object] | None = None,
         ask: Ask | None = None,
+        then: Sequence[Question[CandidateType]] = (),
     ) -> Result:
         """Return the result of a search about the candidate; see `rehearsal.search_ahead`.
 
         A search without side effects is its own rehearsal. `ask`, if given, is asked instead of
-        this oracle, and passes its questions on to it.
+        this oracle, and passes its questions on to it. `then` are the questions that follow the
+        search; idle processes start on them.
         """
         again, real = rehearsal or search, ask or self.ask
 
@@ -86,7 +88,7 @@ class CandidateOracle(Generic[CandidateType]):
                 lambda question: real(question.toggles, question.purpose),
                 self.oracle,
                 lambda any_ask: search(about(any_ask)),
-                lambda any_ask: again(about(any_ask)),
+                lambda any_ask: (again(about(any_ask)), [any_ask(question) for question in then]),
             )
         finally:
-            self.oracle.ask_ahead(())
+            self.oracle.ask_ahead(then)

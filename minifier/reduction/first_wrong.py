@@ -11,11 +11,10 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import fx
 
-from tcdebug.compiler.seams import storage_id
-from tcdebug.minifier.cases.case import Case, size_at_capture
+from tcdebug.minifier.cases.case import Case
+from tcdebug.minifier.cases.placement import ExampleTensor, example_tensor
 from tcdebug.minifier.reduction.details.drop_gradients import DropGradients
 from tcdebug.minifier.reduction.operators.cut_nodes import CutNodes
 from tcdebug.minifier.reduction.operators.regions import changes_state
@@ -119,9 +118,7 @@ def _completed(calls: Sequence[fx.Node]) -> list[tuple[fx.Node, fx.Node]]:
 def _memory(node: fx.Node) -> int:
     """Return a number that tensors share if they were views of one another in the trace."""
     example = _example(node)
-    if isinstance(example, torch.Tensor) and example.layout == torch.strided:
-        return storage_id(example)
-    return id(node)
+    return id(node) if example is None or example.memory is None else example.memory
 
 
 def _with_operand(node: fx.Node) -> set[str]:
@@ -132,23 +129,22 @@ def _with_operand(node: fx.Node) -> set[str]:
 
 def _is_tensor(node: fx.Node) -> bool:
     """Return whether a call is known to compute a tensor."""
-    return (
-        isinstance(_example(node), torch.Tensor) and not is_part(node) and not changes_state(node)
-    )
+    return _example(node) is not None and not is_part(node) and not changes_state(node)
 
 
 def _has_floats(node: fx.Node) -> bool:
     example = _example(node)
-    assert isinstance(example, torch.Tensor)
-    return example.is_floating_point() or example.is_complex()
+    assert example is not None
+    return example.dtype.is_floating_point or example.dtype.is_complex
 
 
 def _bytes(node: fx.Node) -> int:
+    """Return the size of a tensor, if it was known at capture; else more than there may be."""
     example = _example(node)
-    assert isinstance(example, torch.Tensor)
-    return int(size_at_capture(example.numel())) * example.element_size()
+    assert example is not None
+    return MOST_BYTES if example.bytes is None else example.bytes
 
 
-def _example(node: fx.Node) -> object:
-    """Return the value that a call had in its trace, by Dynamo or by another tracer."""
-    return node.meta.get("example_value", node.meta.get("val"))
+def _example(node: fx.Node) -> ExampleTensor | None:
+    """Return the tensor that a call had in its trace, by Dynamo or by another tracer."""
+    return example_tensor(node.meta.get("example_value", node.meta.get("val")))

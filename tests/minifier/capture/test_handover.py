@@ -22,6 +22,7 @@ from tcdebug.minifier.capture.handover import (
 from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import Case, from_captured
 from tcdebug.minifier.cases.source import module_source
+from tcdebug.minifier.reduction.first_wrong import returned_values
 from tcdebug.minifier.targets.backends import Backend
 
 INDUCTOR = Backend("inductor", "inductor", "max-autotune", {"max_autotune": False})
@@ -66,6 +67,36 @@ def test_a_graph_with_branches_operators_and_regions_arrives_unchanged(tmp_path:
     assert other.key == case.key
     assert module_source(other.module).text == module_source(case.module).text
     assert other.user_lines() == case.user_lines() != []
+
+
+def test_a_graph_that_was_handed_over_returns_the_same_values_to_find_the_first_wrong_one(
+    tmp_path: Path,
+) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        part = y[0]
+        part.add_(1)
+        return y.sin() + y.argmax()
+
+    case = captured(f, torch.ones(3, 3))
+    here, there = returned_values(case), returned_values(handed_over(case, tmp_path))
+    assert here is not None
+    assert there is not None
+    assert (
+        there.completed_by == here.completed_by == ("add_", "add_", "add_", "sin", "add", "argmax")
+    )
+    assert there.case.key == here.case.key
+
+
+def test_a_graph_whose_sizes_depend_on_data_can_be_handed_over(tmp_path: Path) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x.nonzero().sin().cos().exp()
+
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        case = captured(f, torch.ones(3, 3))
+    other = handed_over(case, tmp_path)
+    assert other.key == case.key
+    assert returned_values(case) is returned_values(other) is None
 
 
 def test_a_case_that_was_handed_over_keeps_its_devices_when_it_is_handed_on(tmp_path: Path) -> None:

@@ -8,9 +8,8 @@ import torch
 from subclasses import jagged, two
 from torch import fx
 
-from tcdebug.minifier.capture.handover import ExampleTensor
 from tcdebug.minifier.cases.case import Case, CaseInput
-from tcdebug.minifier.cases.placement import devices, evaluated, placed
+from tcdebug.minifier.cases.placement import ExampleTensor, devices, evaluated, placed
 from tcdebug.minifier.reduction.operators.surgery import node_values, replace_by_inputs
 from tcdebug.minifier.reduction.trial import can_run, observed
 
@@ -24,7 +23,7 @@ def case() -> Case:
     moved = graph.call_method("to", (scale, "cuda:0"))
     there = graph.call_method("cuda", (y,))
     z = graph.call_function(torch.mul, (moved, there))
-    z.meta["example_value"] = ExampleTensor(torch.float32, torch.device("cuda", 0), False)
+    z.meta["example_value"] = ExampleTensor(torch.float32, torch.device("cuda", 0), False, 16, 1)
     graph.output((graph.call_function(torch.sin, (z,)),))
     inputs = (CaseInput("x", torch.ones(4), device="cuda:0"), CaseInput("scale", torch.tensor(2.0)))
     return Case(fx.GraphModule({}, graph), inputs)

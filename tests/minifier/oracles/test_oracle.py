@@ -28,6 +28,7 @@ from tcdebug.minifier.oracles import hang_limit
 from tcdebug.minifier.oracles import oracle as oracle_module
 from tcdebug.minifier.oracles.answers import Answer, Answers, read_answers
 from tcdebug.minifier.oracles.budget import Budget, BudgetUsed, Spending
+from tcdebug.minifier.oracles.candidate_oracle import CandidateOracle
 from tcdebug.minifier.oracles.hang_limit import Duration, HangLimit
 from tcdebug.minifier.oracles.oracle import NoHang, Oracle
 from tcdebug.minifier.oracles.other_failures import OtherFailures
@@ -103,11 +104,12 @@ def oracle(
     target: Target,
     limits: Limits | None = None,
     budget: Budget | None = None,
+    jobs: int = 1,
     **changes: Any,
 ) -> Oracle[Case]:
     limits = limits or Limits(30.0)
     subject = GraphSubject(target, EventLog(folder), memory=limits.memory, **changes)
-    return graph_oracle(subject, limits, budget or Budget())
+    return graph_oracle(subject, limits, budget or Budget(), jobs)
 
 
 def events(folder: Path, kind: str) -> list[dict[str, Any]]:
@@ -149,6 +151,20 @@ def test_a_question_is_answered_once(tmp_path: Path) -> None:
     assert (asked.asked, asked.reruns) == (2, 1)
     candidates = events(tmp_path, "candidate")
     assert [(c["purpose"], c["cached"]) for c in candidates] == [("first", False), ("again", True)]
+
+
+@pytest.mark.parametrize(("jobs", "started"), [(1, 1), (2, 2)])
+def test_an_idle_process_starts_on_the_question_that_follows_a_search(
+    jobs: int, started: int, tmp_path: Path
+) -> None:
+    asked = oracle(tmp_path, backends.target(backends.wrong), jobs=jobs)
+    case, whole = tanh_case(), tanh_case(5)
+    then = Question(whole, OFF, "what follows")
+    about = CandidateOracle(asked, case)
+    about.searched(lambda ask: ask(Toggles(), "the search"), then=[then])
+    assert asked.reruns == started
+    assert asked.answer(then).kind is Kind.WRONG
+    assert asked.reruns == 2
 
 
 def test_an_answer_on_disk_is_not_asked_for_again(tmp_path: Path) -> None:
