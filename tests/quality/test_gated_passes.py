@@ -29,7 +29,7 @@ def report(folder: Path, script: str, *arguments: str) -> Any:
 @pytest.mark.slow
 @pytest.mark.usefixtures("warm")
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("script", "kind"), itertools.product(ENTRIES, CONFIRMED_FAILURE))
+@pytest.mark.parametrize(("script", "kind"), [*itertools.product(ENTRIES, CONFIRMED_FAILURE)])
 def test_the_pass_at_fault_is_named(tmp_path: Path, script: str, kind: str) -> None:
     done = report(tmp_path, script, kind, "compile")
     check(done, ENTRIES[script], kind)

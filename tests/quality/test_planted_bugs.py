@@ -35,7 +35,7 @@ UNITS = (
 @pytest.mark.slow
 @pytest.mark.usefixtures("warm")
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("unit", "kind"), itertools.product(UNITS, CONFIRMED_FAILURE))
+@pytest.mark.parametrize(("unit", "kind"), [*itertools.product(UNITS, CONFIRMED_FAILURE)])
 def test_a_bug_in_a_small_model_is_found(tmp_path: Path, unit: str, kind: str) -> None:
     report = bisected(tmp_path, unit, kind, blocks=3, script=SCRIPT)
     assert report["nodes_before"] >= 20
