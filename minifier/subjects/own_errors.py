@@ -36,6 +36,12 @@ RAISING = ("raise ", "raise\n", "assert ", "assert(")
 """The beginnings of statements that raise an exception of their choice."""
 NO_MESSAGE = "assertion error"
 """Dynamo's message for an assertion without a message."""
+WRAPPERS = "torch._dynamo.exc."
+"""The beginning of the names of the exceptions in which Dynamo wraps those of a compile."""
+VARYING = re.compile(r" Hint: .*|\b\w+(?=Backward\d*\b)")
+"""What differs in the messages of one error: autograd's advice, and the name of a function."""
+LEAST_MESSAGE = 20
+"""The length of a message that tells one error from another."""
 COUNTERS = re.compile(
     r"\b(_dynamo\.utils\b.*\bcounters|CompileCounter\w*|frame_count|unique_graphs|compile_times|"
     r"generated_kernel_count|num_graph_breaks|CompilationMetrics|is_compiling)\b"
@@ -46,9 +52,13 @@ COUNTERS = re.compile(
 def raised_alike(eager: str, compiled: str) -> bool:
     """Return whether a compiled function of a script raises at the same line in two runs.
 
+    An error of autograd is raised where the script calls `backward` in eager, and where the
+    function is called if AOTAutograd traces its gradient. Dynamo's exception contains its message.
     `eager` and `compiled` are the outputs of a run in eager and of a run of the unchanged script.
     """
     stack = _frames(eager)
+    if stack and _wraps(compiled, eager) and not (_is_of_program(stack[-1]) and _raises(stack[-1])):
+        return True
     users = [frame for frame in stack if _is_users(frame)]
     if reported := lines_of_error(compiled):  # Dynamo raised, and names the program's own lines
         return any(reported[0].startswith(f"{frame.place} ") for frame in users)
@@ -63,6 +73,16 @@ def raised_alike(eager: str, compiled: str) -> bool:
     if raised not in {(frame.file, frame.function) for frame in inside}:
         return False
     return not _raises(inside[-1]) or _message(eager) in last_exception(compiled)
+
+
+def _wraps(compiled: str, eager: str) -> bool:
+    """Return whether the last exception of one text is Dynamo's, and contains that of the other."""
+    outer, inner = last_exception(compiled), last_exception(eager).partition("\n")[0]
+    if not outer.startswith(WRAPPERS) or len(_message(eager)) < LEAST_MESSAGE:
+        return False
+    error = VARYING.sub("", inner)
+    lines = [VARYING.sub("", line) for line in outer.splitlines()]
+    return any(line == error or line.endswith(f": {error}") for line in lines)
 
 
 def ended_alike(one: str, other: str) -> bool:

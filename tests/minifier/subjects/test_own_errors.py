@@ -81,6 +81,35 @@ def error_in_backward() -> None:
     torch.compile(step, backend="eager")(torch.ones(3, 4, requires_grad=True)).backward()
 
 
+def gradient_of_overwritten_values() -> None:
+    def step(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        gate = torch.sigmoid(x * w)
+        y = gate * x
+        gate.zero_()
+        return y.sum()
+
+    w = torch.ones(4, requires_grad=True)
+    loss = torch.compile(step, backend="aot_eager")(torch.ones(4), w)
+    loss.backward()
+
+
+def gradient_of_a_wrong_shape() -> None:
+    class Half(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+            return grad[:2]
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return Half.apply(x).sum()  # type: ignore[no-any-return, no-untyped-call]
+
+    loss = torch.compile(step, backend="aot_eager")(torch.ones(3, requires_grad=True))
+    loss.backward()
+
+
 def error_in_a_hook() -> None:
     model = torch.nn.Sequential(torch.nn.ReLU())
     model[0].register_forward_hook(lambda module, args, out: out.view(7, -1))
@@ -163,7 +192,8 @@ def both(program: Program) -> SimpleNamespace:
     "program",
     [
         wrong_shape, wrong_type, missing_key, failing_assertion, assertion_without_message,
-        error_in_backward, error_in_a_hook, index_of_the_data,
+        error_in_backward, error_in_a_hook, index_of_the_data, gradient_of_overwritten_values,
+        gradient_of_a_wrong_shape,
         wrong_shape_for_a_module_of_torch, wrong_target_for_a_loss_of_torch,
         wrong_mask_for_an_encoder_of_torch,
     ],
