@@ -20,6 +20,7 @@ from tcdebug.minifier.oracles.candidate_oracle import CandidateOracle
 from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.processes.warm.sessions import WarmSessions
 from tcdebug.minifier.subjects.script import ScriptSubject, WholeScript, script_oracle
+from tcdebug.minifier.targets.dynamo.source_line import reads_after
 
 FRAME = "dynamo.frame."
 CALL = "dynamo.call"
@@ -130,7 +131,8 @@ def _call_in(
 ) -> Decision | None:
     """Return the call in the statement at fault whose capture causes the failure, if one does.
 
-    None if the script fails differently where capture ends at a call.
+    None if the script fails differently where capture ends at a call. If the statement reads a
+    variable or an attribute after the call, before any other call, that may be at fault as well.
     """
     calls = base.limited(CALL, MANY_CALLS)
     try:
@@ -138,7 +140,10 @@ def _call_in(
         found = _statement(asked, calls, outcome, log) if failure.same_bug(outcome) else None
     except BudgetUsed:
         return None
-    return found if found is not None and found.unit == CALL else None
+    if found is None or found.unit != CALL:
+        return None
+    later = [d.subject for d in outcome.decisions if d.ordinal > found.ordinal and d.unit == CALL]
+    return None if reads_after(found.subject, next(iter(later), "")) else found
 
 
 def _statement(
