@@ -50,12 +50,15 @@ class CaseInput:
     recipe: Recipe | None = None
     device: str = ""
     """The device on which the input belongs if it is kept on the CPU; see `placement`."""
+    fixed: bool = False
+    """Whether it is a buffer of a module, whose address torch.compile takes for fixed."""
 
     @cached_property
     def key(self) -> str:
         """A key over layout, contents and the fields above. Equal inputs have equal keys."""
         if isinstance(self.value, torch.Tensor):
-            flags = (self.value.requires_grad, self.dynamic, *filter(None, [self.device]))
+            more = filter(None, [self.device, "fixed" * self.fixed])
+            flags = (self.value.requires_grad, self.dynamic, *more)
             return f"{tensor_key(self.value)} {flags}"
         return f"{type(self.value).__name__} {self.value!r} {self.dynamic}"
 
@@ -294,11 +297,18 @@ def from_captured(module: fx.GraphModule, values: Sequence[Any]) -> Case:
             copies[node].type, copies[node].meta["example_value"] = None, _example(read)
             copies[read].replace_all_uses_with(copies[node])
             graph.erase_node(copies[read])
-        inputs.append(CaseInput(str(node.target), plain, _dynamic_dims(example)))
+        dims, fixed = _dynamic_dims(example), has_fixed_address(value)
+        inputs.append(CaseInput(str(node.target), plain, dims, fixed=fixed))
     restore_assignments(graph)
     _read_sizes_from_tensors(graph, placeholders, copies)
     inputs = [_with_size(i, copies[n]) for n, i in zip(placeholders, inputs, strict=True)]
     return Case(module, tuple(inputs)).with_graph(graph)
+
+
+def has_fixed_address(value: Any) -> bool:
+    """Return whether Dynamo takes the address of a tensor that is no parameter for fixed."""
+    known = getattr(value, "_dynamo_static_input_type", None)
+    return known is not None and not isinstance(value, torch.nn.Parameter)
 
 
 def _with_size(given: CaseInput, placeholder: fx.Node) -> CaseInput:

@@ -20,7 +20,7 @@ from tcdebug.minifier.oracles.candidate_oracle import CandidateOracle
 from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.processes.warm.sessions import WarmSessions
 from tcdebug.minifier.subjects.script import ScriptSubject, WholeScript, script_oracle
-from tcdebug.minifier.targets.dynamo.source_line import reads_after
+from tcdebug.minifier.trace.statements import reads_after
 
 FRAME = "dynamo.frame."
 CALL = "dynamo.call"

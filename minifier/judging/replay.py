@@ -32,6 +32,7 @@ from tcdebug.minifier.judging.endings import ENDLESS
 from tcdebug.minifier.judging.further_calls import NumberedCall, calls_of, can_be_repeated
 from tcdebug.minifier.judging.kernels import EndlessKernels, finish_kernels
 from tcdebug.minifier.judging.layout import layout_difference
+from tcdebug.minifier.judging.marked_inputs import mark_inputs, marks
 from tcdebug.minifier.judging.named_call import named_call
 from tcdebug.minifier.judging.own_draws import SEEDS, difference_of_draws
 from tcdebug.minifier.judging.reference.draws import drawn_since, with_equal_draws
@@ -108,13 +109,11 @@ def run(
     """Call a graph on fresh copies of its inputs, and run backward if gradients are required.
 
     `seed` is that of torch's generators; the cotangents have their own. With `dtype`, floats are
-    converted to it first. `mark` marks dynamic dimensions for Dynamo.
+    converted to it first. `mark` marks dynamic dimensions and fixed addresses for Dynamo.
     """
     values = clone_values(case.values(), _converting(dtype) if dtype else None)
     if mark:
-        for spec, value in zip(case.inputs, values, strict=True):
-            for dim in spec.dynamic:
-                torch._dynamo.maybe_mark_dynamic(value, dim)
+        mark_inputs(values, *marks(case.inputs))
     wanted = leaves(values)
     before = storages(wanted)
     torch.manual_seed(seed)

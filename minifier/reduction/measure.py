@@ -20,7 +20,7 @@ class Measure(NamedTuple):
     nodes: int
     outputs: int
     dynamic: int
-    """The number of inputs with symbolic sizes."""
+    """The number of inputs with symbolic sizes or fixed addresses."""
     constants: int
     """The number of tensors that the graph reads from its module."""
     wrapped: int
@@ -48,7 +48,7 @@ def measure(case: Case) -> Measure:
     return Measure(
         nodes=case.size,
         outputs=len(case.graph.output_node().all_input_nodes),
-        dynamic=sum(1 for i in case.inputs if i.dynamic),
+        dynamic=sum(1 for i in case.inputs if i.dynamic or i.fixed),
         constants=len(constants),
         wrapped=sum(1 for i in tensors if is_wrapper(i.value)),
         inputs=len(case.inputs),

@@ -16,6 +16,7 @@ from tcdebug.minifier.cases.outcome import (
     is_device_error,
 )
 from tcdebug.minifier.judging.layout import ALIASING, STRIDES
+from tcdebug.minifier.judging.marked_inputs import marks
 from tcdebug.minifier.repros.verify import COLD_SECONDS, SECONDS
 from tcdebug.minifier.targets import Target
 from tcdebug.minifier.targets.backends import EMBEDDED
@@ -53,8 +54,8 @@ def seconds_of_graph(failure: Outcome, target: Target, candidate: float) -> floa
 def judging_arguments(case: Case, outcome: Outcome, limits: SpeedLimits) -> dict[str, str]:
     """Return the arguments of the judge for checks that only some failures need, as Python."""
     found = {}
-    if dynamic := _dynamic(case):
-        found["dynamic"] = repr(dynamic)
+    dynamic, fixed = marks(case.inputs)
+    found |= {name: repr(of) for name, of in (("dynamic", dynamic), ("fixed", fixed)) if of}
     if outcome.compiles_slowly:
         found["longer_than"] = repr(limits.longer_than)
     elif outcome.kind in (Kind.SLOW, Kind.RECOMPILE):
@@ -64,11 +65,6 @@ def judging_arguments(case: Case, outcome: Outcome, limits: SpeedLimits) -> dict
     if outcome.endless:
         found["watch"] = "watch"
     return found
-
-
-def _dynamic(case: Case) -> list[tuple[int, int]]:
-    """Return the dynamic dimensions of the inputs, as pairs of input and dimension."""
-    return [(k, dim) for k, spec in enumerate(case.inputs) for dim in spec.dynamic]
 
 
 def expected_exception(outcome: Outcome) -> dict[str, str | list[str]]:

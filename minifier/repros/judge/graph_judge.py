@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from tcdebug.minifier.judging.marked_inputs import mark_inputs
 from tcdebug.minifier.judging.reference.widened_dtypes import in_float64
 from tcdebug.minifier.judging.unwritten import Memory, filling_before_backward
 from tcdebug.minifier.repros.judge.calls import (
@@ -69,6 +70,8 @@ class GraphJudge:
     """The maximum of calls of the compiled graph."""
     dynamic: Sequence[tuple[int, int]] = ()
     """The dynamic dimensions, as pairs of input and dimension."""
+    fixed: Sequence[int] = ()
+    """The inputs that are buffers of a module."""
     off: Sequence[str] = ()
     """Units that are always switched off."""
     units: Sequence[str] = ()
@@ -121,8 +124,7 @@ class GraphJudge:
                 )
                 exact = compared(wide)
         values = self.inputs()
-        for k, dim in self.dynamic:
-            torch._dynamo.maybe_mark_dynamic(values[k], dim)
+        mark_inputs(values, self.dynamic, self.fixed)
         to_parent.phase("compile")
         if self.watch is not None:
             self.watch(to_parent.result, eager_seconds)
@@ -155,8 +157,7 @@ class GraphJudge:
 
         def inputs() -> list[Any]:
             values = self.inputs()
-            for k, dim in self.dynamic:
-                torch._dynamo.maybe_mark_dynamic(values[k], dim)
+            mark_inputs(values, self.dynamic, self.fixed)
             return values
 
         module = self.graph()

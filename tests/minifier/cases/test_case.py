@@ -13,6 +13,7 @@ from captured import Recorded, captured, targets
 from torch import fx
 
 from tcdebug.minifier.cases.case import Case, CaseInput, clone_values, flatten, tensors_of
+from tcdebug.minifier.judging.replay import run
 
 
 def product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -88,6 +89,31 @@ def test_an_integer_that_may_change_may_change_when_its_graph_is_captured_again(
     examples = [n.meta["example_value"] for n in module.graph.nodes if n.op == "placeholder"]
     numbers = [e for e in examples if isinstance(e, torch.SymInt)]
     assert {int(e.node.hint) for e in numbers} >= set(expected)
+
+
+class Running(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(2))
+        self.register_buffer("mean", torch.zeros(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            self.mean.mul_(0.9).add_(x.mean(0))
+        return (x * self.weight - self.mean).sum()
+
+
+def test_a_buffer_has_a_fixed_address_when_its_graph_is_captured_again() -> None:
+    """AOTAutograd saves such a tensor for backward rather than what is computed from it."""
+    case = captured(Running(), torch.ones(3, 2))
+    assert [i.value.shape for i in case.inputs if i.fixed] == [(2,)]
+    recorded = Recorded()
+    run(torch.compile(case.module, backend=recorded, fullgraph=True), case, mark=True)
+    ((module, _),) = recorded.graphs
+    named = [n.meta["tensor_dict"] for n in module.graph.nodes if n.op == "placeholder"]
+    fixed = ["_dynamo_static_input_type" in tensor for tensor in named]
+    kinds = [isinstance(v, torch.nn.Parameter) for v in case.values()]
+    assert fixed == [a or b.fixed for a, b in zip(kinds, case.inputs, strict=True)]
 
 
 @pytest.mark.parametrize("number", [-3, 1])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tcdebug.minifier.targets.dynamo.source_line import reads_after
+from tcdebug.minifier.trace.statements import reads_after
 
 PROGRAM = """
 import torch
