@@ -53,9 +53,8 @@ def seconds_of_graph(failure: Outcome, target: Target, candidate: float) -> floa
 
 def judging_arguments(case: Case, outcome: Outcome, limits: SpeedLimits) -> dict[str, str]:
     """Return the arguments of the judge for checks that only some failures need, as Python."""
-    found = {}
     dynamic, fixed = marks(case.inputs)
-    found |= {name: repr(of) for name, of in (("dynamic", dynamic), ("fixed", fixed)) if of}
+    found = {name: repr(of) for name, of in (("dynamic", dynamic), ("fixed", fixed)) if of}
     if outcome.compiles_slowly:
         found["longer_than"] = repr(limits.longer_than)
     elif outcome.kind in (Kind.SLOW, Kind.RECOMPILE):
