@@ -39,7 +39,7 @@ def reads_after(call: str, following: str) -> bool:
 
     Both are given as the decisions on calls describe them. If `following` is not in the same
     statement, the rest of the statement counts. A read is one of an attribute, a global or a
-    closure variable.
+    closure variable. An assignment to one of the latter counts as well.
     """
     described = DESCRIBED.fullmatch(call)
     statement = statement_at(described["file"], int(described["line"])) if described else None
@@ -54,6 +54,9 @@ def reads_after(call: str, following: str) -> bool:
     other = DESCRIBED.fullmatch(following)
     end = _place_of(other["text"], texts, begin + 1) if other else None
     aside = _locals(tree, statement) | {"torch", *vars(builtins)}
+    stored = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    if end is None and stored - aside:
+        return True
     called = {id(part) for node in nodes if isinstance(node, ast.Call) for part in _chain(node)}
     return any(
         isinstance(node, ast.Name | ast.Attribute)
@@ -108,9 +111,12 @@ def _locals(tree: ast.Module, statement: ast.AST) -> set[str]:
         and any(inner is statement for inner in ast.walk(node))
     ]
     names: set[str] = set()
+    outer: set[str] = set()
     for node in ast.walk(max(around, key=lambda each: each.lineno)) if around else ():
         if isinstance(node, ast.arg):
             names.add(node.arg)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             names.add(node.id)
-    return names
+        elif isinstance(node, ast.Global | ast.Nonlocal):
+            outer.update(node.names)
+    return names - outer

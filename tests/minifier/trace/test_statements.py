@@ -14,7 +14,7 @@ SCALE = 2.0
 
 class Amplifier:
     def forward(self, x, other):
-        y = x + 1
+        global SEEN
         {statement}
         return y
 """
@@ -34,6 +34,10 @@ class Amplifier:
         ("for k in f(x): y += self.shift", "f(x)", "", False),
         ("y = [self.shift * k for k in f(x)]", "f(x)", "", True),
         ("if f(x) and self.on: pass", "f(x)", "", True),
+        ("SEEN += x.shape[0]", "x.shape[0]", "", True),
+        ("SEEN = f(x)", "f(x)", "", True),
+        ("SEEN = f(g(x))", "g(x)", "f(g(x))", False),
+        ("y += x.shape[0]", "x.shape[0]", "", False),
     ],
 )
 def test_a_read_behind_a_call_is_told_from_one_before_it(
