@@ -22,6 +22,7 @@ from tcdebug.minifier.targets.inductor import (
     fusion,
     kernel_shapes,
     lowering,
+    objects,
     options,
     passes,
     settings,
@@ -55,6 +56,7 @@ SEAMS: tuple[Seam, ...] = (
     kernel_shapes.kernel_shapes,
     triton_kernels.triton_kernels,
     triton_compile.triton_compile,
+    objects.shared_objects,
 )
 
 PATCHES: tuple[Patch, ...] = (
@@ -69,6 +71,7 @@ PATCHES: tuple[Patch, ...] = (
     *kernel_shapes.PATCHES,
     *triton_kernels.PATCHES,
     *triton_compile.PATCHES,
+    *objects.PATCHES,
 )
 """Every patch of inductor and AOTAutograd, in the order of the pipeline."""
 
