@@ -20,6 +20,9 @@ SLOWER_THAN = 1.2
 LONGER_THAN = 10.0
 """compile-time: a compile is slow if it takes this many CPU-seconds."""
 
+OVERHEAD = 1e-4
+"""perf: seconds of overhead in any call of a compiled program: guards, and a Python wrapper."""
+
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 """The environment of a program that runs in one thread."""
 
@@ -51,6 +54,8 @@ class Criteria(msgspec.Struct, frozen=True):
     longer_than: float = LONGER_THAN
     one_thread: bool = False
     """perf: whether both programs run in one thread, whose time other processes do not change."""
+    overhead: float = OVERHEAD
+    """perf: the seconds by which a program may be slower than the limit."""
     prints: PrintedLine | None = None
     """What a script must print, besides ending well."""
 

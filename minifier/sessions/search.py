@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import traceback
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +29,7 @@ from tcdebug.compiler.gate.toggles import ALL, Toggles
 from tcdebug.minifier.capture.capture_marks import CaptureMarks, no_other_capture
 from tcdebug.minifier.capture.recorder import Recorder
 from tcdebug.minifier.cases.case import Case
-from tcdebug.minifier.cases.criteria import VALIDATION
+from tcdebug.minifier.cases.criteria import OVERHEAD, VALIDATION
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.placement import devices
 from tcdebug.minifier.investigation.findings import FailureFindings, FailureFound
@@ -57,6 +58,9 @@ OWN_DRAWS = (
     "the backend draws its own random numbers, so only types, dtypes, shapes and whether values "
     "are finite are compared with eager"
 )
+CLEAR_OVERHEAD = 3 * OVERHEAD
+"""The seconds by which candidates of a slow graph exceed the limit, if the graph does. One that is
+cut down until it is just above the limit may be below it in its repro."""
 IN_ONE_THREAD = (
     "the graph was timed in one thread, as in its repro, since other processes do not change that "
     "time; with the script's threads it is slow too"
@@ -172,16 +176,19 @@ class Session:
 
         They run in one thread if the graph is slow there too, and must be slower than eager by the
         square root of its ratio: a compile without some steps is often a little slower than eager.
+        They must also exceed that by more than the overhead of a call, if the graph does.
         """
         job = self.job
         one_thread = self.threads.several and not devices(case)
-        for threads in (True, False) if one_thread else (False,):
+        ways = product((True, False) if one_thread else (False,), (CLEAR_OVERHEAD, OVERHEAD))
+        for threads, overhead in ways:
             wanted, found = replace(job.wanted, one_thread=threads), slow
             if threads:
                 self.job = replace(job, wanted=wanted)
                 found = self._answer(case, backend, ordinal, call)
             limit = max(wanted.slower_than, round(found.outcome.times**0.5, 2))
-            self.job = replace(job, wanted=replace(wanted, slower_than=limit))
+            wanted = replace(wanted, slower_than=limit, overhead=overhead)
+            self.job = replace(job, wanted=wanted)
             again = self._answer(case, backend, ordinal, call)
             if again.outcome.signature == slow.outcome.signature:
                 slow.oracle.drop_suspect()

@@ -75,7 +75,8 @@ class Replay:
     @property
     def key(self) -> str:
         """The oracle and its limit."""
-        limits = {"perf": self.wanted.slower_than, "compile-time": self.wanted.longer_than}
+        perf = f"{self.wanted.slower_than} {self.wanted.overhead:g}"
+        limits = {"perf": perf, "compile-time": self.wanted.longer_than}
         draws = "" if self.candidates.target.draws_as_eager else "own draws"
         threads = "one thread" if self.wanted.one_thread else ""
         words = (self.wanted.oracle, str(limits.get(self.wanted.oracle, "")), threads, draws)
@@ -89,7 +90,9 @@ class Replay:
         if oracle == VALIDATION:
             return judge_validation(case, target, toggles, notify, str(self.path))
         referee = None if oracle in ("crash", "perf") else Referee(oracle)
-        speed = partial(judge_speed, slower_than=self.wanted.slower_than)
+        speed = partial(
+            judge_speed, slower_than=self.wanted.slower_than, overhead=self.wanted.overhead
+        )
         extra = speed if oracle == "perf" else None
         return judge(case, target, toggles, notify, str(self.path), referee, extra)
 

@@ -85,6 +85,37 @@ def test_a_slowdown_is_bisected(tcdebug: Command, script: Script) -> None:
     assert "'OMP_NUM_THREADS': '1'" in Path(fault["repro"]).read_text()
 
 
+SLOW_PASS = """
+import torch
+
+def backend(graph, inputs):
+    for node in graph.graph.find_nodes(op="call_function", target=torch.tanh):
+        copies = [node]
+        for _ in range(60):
+            with graph.graph.inserting_after(copies[-1]):
+                copies.append(graph.graph.call_method("clone", (copies[-1],)))
+        users = [user for user in node.users if user not in copies]
+        node.replace_all_uses_with(copies[-1], delete_user_cb=users.__contains__)
+    graph.recompile()
+    return graph.forward
+
+def step(x):
+    return torch.tanh(x.cos() + 1).sigmoid() * 2
+
+with torch.no_grad():
+    torch.compile(step, backend=backend)(torch.randn(1024, 128))
+"""
+
+
+@pytest.mark.slow
+def test_a_slow_graph_is_not_cut_down_until_its_repro_is_fast(
+    tcdebug: Command, script: Script
+) -> None:
+    done = tcdebug("bisect", "--json", "--oracle", "perf", script(SLOW_PASS))
+    assert (done.json["status"], done.json["nodes_after"]) == ("confirmed", 1)
+    assert [c["unit"] for c in done.json["culprits"]] == ["layer.backend"]
+
+
 def test_a_command_judges(tcdebug: Command, script: Script, tmp_path: Path) -> None:
     (tmp_path / "judge.py").write_text(
         "import sys\nsource = open(sys.argv[1]).read()\nsys.exit('= torch.cos(' in source)\n"

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from tcdebug.minifier.cases.case import Case, clone_values, flatten
+from tcdebug.minifier.cases.criteria import OVERHEAD
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.judging.kernels import finish_kernels
 from tcdebug.minifier.judging.replay import run
@@ -29,8 +30,6 @@ ENOUGH_SECONDS = 1.0
 """No more rounds run after this time and LEAST_ROUNDS, of which none waited for a CPU."""
 MOST_SECONDS = 5.0
 """No more rounds run after this time and LEAST_ROUNDS, on a machine that is always busy."""
-OVERHEAD = 1e-4
-"""Seconds of overhead in any call of a compiled program: guards, and a Python wrapper."""
 
 Call = Callable[..., Any]
 
@@ -46,7 +45,12 @@ class Seconds:
 
 
 def judge_speed(
-    case: Case, eager: Call, compiled: Call, compiles: Callable[[], int], slower_than: float
+    case: Case,
+    eager: Call,
+    compiled: Call,
+    compiles: Callable[[], int],
+    slower_than: float,
+    overhead: float = OVERHEAD,
 ) -> Outcome:
     """Return the outcome of a case that has run once: ok, slow or recompile.
 
@@ -61,9 +65,10 @@ def judge_speed(
         run(compiled, larger, mark=True)
         if compiles() > before:
             return _recompiled("for another size of a dynamic dimension")
-    found = slow(best_seconds((eager, compiled), case, slower_than), slower_than)
+    calls, limits = (eager, compiled), (slower_than, overhead)
+    found = slow(best_seconds(calls, case, *limits), *limits)
     if found.failed:  # measure again, because the machine may be busy
-        found = slow(best_seconds((eager, compiled), case, slower_than), slower_than)
+        found = slow(best_seconds(calls, case, *limits), *limits)
     return found
 
 
@@ -97,24 +102,26 @@ def _runs(eager: Call, case: Case) -> bool:
     return True
 
 
-def slow(times: Sequence[Seconds], slower_than: float) -> Outcome:
+def slow(times: Sequence[Seconds], slower_than: float, overhead: float = OVERHEAD) -> Outcome:
     """Return the outcome for the times of eager and of the compiled program."""
     eager, compiled = times
     for phase in ("forward", "backward"):
         wanted, taken = getattr(eager, phase), getattr(compiled, phase)
-        if taken > slower_than * wanted + OVERHEAD:
+        if taken > slower_than * wanted + overhead:
             message = f"{taken * 1e3:.3g} ms, {taken / wanted:.1f} times eager's {wanted * 1e3:.3g}"
             return Outcome(Kind.SLOW, phase, f"{phase} | slow", message, times=taken / wanted)
     return Outcome(Kind.OK)
 
 
-def best_seconds(calls: Sequence[Call], case: Case, slower_than: float) -> list[Seconds]:
+def best_seconds(
+    calls: Sequence[Call], case: Case, slower_than: float, overhead: float
+) -> list[Seconds]:
     """Return the best times of eager and the compiled program, run alternately on fresh inputs."""
     rounds: list[list[Seconds]] = []
     started = time.perf_counter()
     while len(rounds) < MOST_ROUNDS:
         taken = time.perf_counter() - started
-        least = CLEAR_SECONDS if is_clear(rounds, slower_than) else ENOUGH_SECONDS
+        least = CLEAR_SECONDS if is_clear(rounds, slower_than, overhead) else ENOUGH_SECONDS
         counted = [_enough(runs, taken, least) for runs in zip(*rounds, strict=True)]
         if counted and all(counted):
             break
@@ -122,13 +129,15 @@ def best_seconds(calls: Sequence[Call], case: Case, slower_than: float) -> list[
     return [best_of(runs) for runs in zip(*rounds, strict=True)]
 
 
-def is_clear(rounds: Sequence[Sequence[Seconds]], slower_than: float) -> bool:
+def is_clear(
+    rounds: Sequence[Sequence[Seconds]], slower_than: float, overhead: float = OVERHEAD
+) -> bool:
     """Return whether the compiled program is much faster or slower than allowed, so far."""
     if not rounds:
         return False
     best = [best_of(runs) for runs in zip(*rounds, strict=True)]
-    much = slow(best, slower_than * CLEAR_TIMES).failed
-    return much or not slow(best, slower_than / CLEAR_TIMES).failed
+    much = slow(best, slower_than * CLEAR_TIMES, overhead).failed
+    return much or not slow(best, slower_than / CLEAR_TIMES, overhead).failed
 
 
 def _enough(runs: Sequence[Seconds], taken: float, least: float) -> bool:

@@ -185,6 +185,14 @@ def test_timing_ends_early_if_a_program_is_far_from_the_limit() -> None:
     assert not is_clear([(Seconds(1e-2, 1e-2), Seconds(1e-2, 2e-2))], 1.5)
 
 
+def test_candidates_may_have_to_exceed_the_limit_by_more_than_the_overhead() -> None:
+    times = [Seconds(1e-5, 0.0), Seconds(2.5e-4, 0.0)]
+    assert slow(times, 1.2).failed
+    assert not slow(times, 1.2, overhead=3e-4).failed
+    assert is_clear([times], 1.2, overhead=3e-4)
+    assert not is_clear([times], 1.2, overhead=2.4e-4)
+
+
 def test_answers_of_one_thread_are_kept_apart(tmp_path: Path) -> None:
     keys = {
         judge_of(
@@ -194,4 +202,4 @@ def test_answers_of_one_thread_are_kept_apart(tmp_path: Path) -> None:
         ).key
         for one in (False, True)
     }
-    assert keys == {"perf 1.2", "perf 1.2 one thread"}
+    assert keys == {"perf 1.2 0.0001", "perf 1.2 0.0001 one thread"}
