@@ -18,7 +18,7 @@ from tcdebug.minifier.values.observation import (
     compared,
     lines_of,
 )
-from tcdebug.minifier.values.reference import Computed, ReferenceGraph, Unjudged
+from tcdebug.minifier.values.reference import Computed, ReferenceGraph, SharedValues, Unjudged
 
 UNCHECKED = "graphs before passes"
 
@@ -37,6 +37,7 @@ def check_passes(
     if observation.oracle in (BITWISE, "nan"):
         return
     first, second = ReferenceGraph(before), ReferenceGraph(after)
+    shared = SharedValues(), SharedValues()
     inputs = [n.name for n in before.graph.find_nodes(op="placeholder")]
     known = dict(zip(inputs, clone_values(args), strict=True))
     results = zip(_results(before), _results(after), strict=False)
@@ -49,7 +50,7 @@ def check_passes(
         if updated & {n.name for r in regions for n in r.all_input_nodes}:
             continue  # it may be a view of an input, which the graph updates later
         try:
-            found = _compare(first, second, wanted, made, known)
+            found = _compare((first, second), wanted, made, known, shared)
         except Unjudged as reason:
             observation.unjudged[f"{UNCHECKED}: {reason}"[:200]] += 1
             return
@@ -73,19 +74,21 @@ def _results(module: fx.GraphModule) -> list[fx.Node | None]:
 
 
 def _compare(
-    first: ReferenceGraph,
-    second: ReferenceGraph,
+    graphs: tuple[ReferenceGraph, ReferenceGraph],
     wanted: fx.Node,
     made: fx.Node,
     known: dict[str, Any],
+    shared: tuple[SharedValues, SharedValues],
 ) -> tuple[torch.Tensor, Computed, Difference] | None:
     """Return a value after the passes, its reference and the difference; None if it is right."""
-    reference = first.compute(wanted.name, known)
-    value = second.compute(made.name, known).eager
-    if not isinstance(value, torch.Tensor) or not isinstance(reference.eager, torch.Tensor):
+    first, second = graphs
+    plain = first.value(wanted.name, known, shared[0])
+    value = second.value(made.name, known, shared[1])
+    if not isinstance(value, torch.Tensor) or not isinstance(plain, torch.Tensor):
         return None
-    if torch.equal(value, reference.eager):
+    if torch.equal(value, plain):
         return None
+    reference = first.compute(wanted.name, known, shared=shared[0])
     if reference.exact is None or reference.jumps:
         raise Unjudged("no float64 reference, or comparisons")
     detail = difference(reference.eager, value, reference.exact, wanted.name)

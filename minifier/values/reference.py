@@ -61,6 +61,14 @@ class Computed:
 
 
 @dataclass(frozen=True)
+class SharedValues:
+    """Values of nodes that were computed from the same known values, so that none is run twice."""
+
+    eager: dict[fx.Node, Any] = field(default_factory=dict)
+    exact: dict[fx.Node, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class ReferenceGraph:
     """A functional graph, whose nodes can be computed from the values of others."""
 
@@ -119,7 +127,11 @@ class ReferenceGraph:
         return [node for node in self.module.graph.nodes if node in wanted]
 
     def compute(
-        self, target: str, known: Mapping[str, Any], written: Set[str] = frozenset()
+        self,
+        target: str,
+        known: Mapping[str, Any],
+        written: Set[str] = frozenset(),
+        shared: SharedValues | None = None,
     ) -> Computed:
         """Compute a node from known values in eager and in float64. Raises Unjudged.
 
@@ -128,18 +140,13 @@ class ReferenceGraph:
         if target in known:
             value = known[target]
             return Computed(value, _wider(value, WIDER), False, ())
-        nodes = self.region([target], known)
-        for node in nodes:
-            _check(node)
-        self._check_versions(nodes, known, written)
-        try:
-            eager = self._run(nodes, known, {})
-        except Exception as problem:
-            raise Unjudged(f"eager raises {type(problem).__name__}: {problem}") from problem
+        shared = shared or SharedValues()
+        nodes = self._computable(target, known, written)
+        eager = self._eager(nodes, known, shared)
         exact = None
         if not any(map(depends_on_dtype, nodes)):
             with contextlib.suppress(Exception):  # an operator without a float64 kernel
-                exact = self._run(nodes, _widened(known), WIDER)
+                exact = self._run(nodes, _widened(known), WIDER, values=shared.exact)
         computed = tuple(n for n in nodes if n.op not in ("placeholder", "get_attr"))
         read = {n.name for node in nodes for n in node.all_input_nodes} & known.keys()
         finite = all(is_finite(known[name]) for name in read)
@@ -147,6 +154,30 @@ class ReferenceGraph:
         if exact is not None and _rounds_on_the_way(computed):
             noise = partial(self._noise, nodes, known, exact)
         return Computed(eager, exact, any(map(_jumps, computed)), computed, finite, noise)
+
+    def value(self, target: str, known: Mapping[str, Any], shared: SharedValues) -> Any:
+        """Compute a node from known values in eager alone. Raises Unjudged."""
+        if target in known:
+            return known[target]
+        return self._eager(self._computable(target, known, frozenset()), known, shared)
+
+    def _computable(
+        self, target: str, known: Mapping[str, Any], written: Set[str]
+    ) -> list[fx.Node]:
+        """Return the nodes between the known values and a target. Raises Unjudged."""
+        nodes = self.region([target], known)
+        for node in nodes:
+            _check(node)
+        self._check_versions(nodes, known, written)
+        return nodes
+
+    def _eager(
+        self, nodes: Sequence[fx.Node], known: Mapping[str, Any], shared: SharedValues
+    ) -> Any:
+        try:
+            return self._run(nodes, known, {}, values=shared.eager)
+        except Exception as problem:
+            raise Unjudged(f"eager raises {type(problem).__name__}: {problem}") from problem
 
     def _noise(self, nodes: Sequence[fx.Node], known: Mapping[str, Any], exact: Any) -> float:
         """Return how far a value moves if each rounding to a half type is off by a unit."""
@@ -173,12 +204,14 @@ class ReferenceGraph:
         known: Mapping[str, Any],
         dtypes: Mapping[torch.dtype, torch.dtype],
         changed: Callable[[fx.Node, Any], Any] = lambda _, value: value,
+        values: dict[fx.Node, Any] | None = None,
     ) -> Any:
         """Run nodes in order, with dtypes in their arguments replaced. Return the last value.
 
-        `changed` returns what takes the place of a node's value.
+        `changed` returns what takes the place of a node's value. Nodes in `values` are not run
+        again, and the values of the others are added.
         """
-        values: dict[fx.Node, Any] = {}
+        values = {} if values is None else values
 
         def operand(node: fx.Node) -> Any:
             return values[node] if node in values else known[node.name]
@@ -190,6 +223,8 @@ class ReferenceGraph:
 
         with torch.no_grad():
             for node in nodes:
+                if node in values:
+                    continue
                 if node.op == "get_attr":
                     values[node] = _wider(
                         operator.attrgetter(str(node.target))(self.module), dtypes
