@@ -11,7 +11,6 @@ import copy
 import inspect
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -267,7 +266,7 @@ class _Packages:
             call = self.stand_in(exported_program, settings)
             if call is None:
                 return original(exported_program, *args, **options)
-            file = options.get("package_path") or _new_file(".pt2")
+            file = options.get("package_path") or self.saved.new_file(".pt2")
             self._keep(file, call, ONLY_MODEL)
             return file
 
@@ -283,7 +282,7 @@ class _Packages:
             call = self.stand_in(Unexported(gm, args, kwargs), settings)
             if call is None:
                 return original(gm, args, kwargs, options=options)
-            file = _new_file(".so")
+            file = self.saved.new_file(".so")
             self._keep(file, call)
             return [file] if settings.get("aot_inductor.package") else file
 
@@ -382,9 +381,3 @@ def named_by_call(load: Callable[..., Any]) -> Callable[..., tuple[Any, str]]:
 def models_of(aoti_files: Any) -> Mapping[str, Any]:
     """Return the files of each program that a script packages, by the program's name."""
     return aoti_files if isinstance(aoti_files, Mapping) else {ONLY_MODEL: aoti_files}
-
-
-def _new_file(suffix: str) -> str:
-    number, path = tempfile.mkstemp(prefix="tcdebug-", suffix=suffix)
-    os.close(number)
-    return path

@@ -13,6 +13,7 @@ import contextlib
 import os
 import pickle
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -67,6 +68,13 @@ class SavedCode:
             path /= GRAPH
         path.write_bytes(content)
         self.made[path] = len(content)
+
+    def new_file(self, suffix: str) -> str:
+        """Return the path of a new, empty file for code that the script saves at no path."""
+        number, path = tempfile.mkstemp(prefix="tcdebug-", suffix=suffix)
+        os.close(number)
+        self.made[Path(path)] = 0
+        return path
 
     def remember(self, file: Any, call: Callable[..., Any], name: str = "") -> None:
         """Do the same without making a file, which another process would take for its own."""

@@ -142,6 +142,19 @@ def test_a_program_without_a_stand_in_is_packaged_and_loaded_by_torch() -> None:
             torch._inductor.aoti_load_package("none.pt2")
 
 
+def test_a_file_that_stands_for_a_package_is_there_as_long_as_the_package_is_replaced() -> None:
+    with packages_replaced(in_eager, SILENT):
+        package = Path(packaged())
+        library = Path(
+            torch._inductor.aot_compile(torch.fx.symbolic_trace(torch.nn.ReLU()), (ONES,))
+        )
+        assert (package.suffix, library.suffix) == (".pt2", ".so")
+        assert package.exists()
+        assert library.exists()
+    assert not package.exists()
+    assert not library.exists()
+
+
 def test_loading_a_package_of_an_earlier_run_is_an_event(tmp_path: Path) -> None:
     earlier = tmp_path / "earlier.pt2"
     earlier.write_bytes(b"a package")
