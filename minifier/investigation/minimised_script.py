@@ -33,6 +33,8 @@ MINIMISE = "minimise"
 """The mode of the session that minimises a script."""
 TASK, RESULT = "minimising.json", "minimised.json"
 """The files with the task and the result of that session, in the run folder."""
+SMALLER = "smaller.py"
+"""The file with the smallest version while that session searches."""
 KINDS = (Kind.EXCEPTION, Kind.WRONG, Kind.CRASH, Kind.HANG)
 """The kinds of failures whose scripts are minimised."""
 NOT_MINIMISED = "the script was not minimised"

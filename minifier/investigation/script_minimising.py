@@ -26,6 +26,7 @@ from tcdebug.minifier.cases.layer_names import (
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.script_text import ScriptText
 from tcdebug.minifier.investigation.minimised_script import (
+    SMALLER,
     MinimisedScript,
     MinimisingTask,
     SmallVersion,
@@ -130,6 +131,7 @@ class ScriptMinimising:
             runner.clear()
             return MinimisedScript("", reason=reason, runs=oracle.reruns)
         count, message = self._smallest(oracle)
+        (folder / SMALLER).unlink(missing_ok=True)
         runner.clear()
         spent = (round(oracle.spending.seconds, 3), round(oracle.cpu_seconds, 3))
         *earlier, version = self.versions[:count]
@@ -161,10 +163,9 @@ class ScriptMinimising:
             raise NotMinimised(f"it is not valid Python: {problem}") from None
         if found := destructive_calls(tree):
             raise NotMinimised(f"a changed script must not call {', '.join(found)}")
-        own_path = {id(n): ast.Constant(str(path)) for n in ast.walk(tree) if _is_own_path(n)}
-        if own_path:
-            nodes = [node for node in ast.walk(tree) if id(node) in own_path]
-            text = rewritten(tree, [Rewrite.of(node, own_path[id(node)]) for node in nodes])
+        own = [n for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id == "__file__"]
+        if own:
+            text = rewritten(tree, [Rewrite.of(node, ast.Constant(str(path))) for node in own])
             return ScriptText(text or "", tuple(self.job.args))
         return ScriptText(ast.unparse(ast.fix_missing_locations(tree)), tuple(self.job.args))
 
@@ -370,8 +371,15 @@ class ScriptMinimising:
         self.versions = reducer.accepted
         interesting, smallest = self._interesting(oracle, self.checks), None
         strictly = self._interesting(oracle, [*self.checks, *self.later_checks])
+        smaller = Path(self.job.run_dir) / SMALLER
+
+        def answer(question: Question[ScriptText]) -> Outcome:
+            if reducer.best is not start:
+                smaller.write_text(f"{reducer.best.text.strip()}\n")
+            return oracle.answer(question)
+
         while True:
-            reduce_ahead(reducer, oracle.answer, oracle, interesting, strictly)
+            reduce_ahead(reducer, answer, oracle, interesting, strictly)
             if reducer.best == smallest:
                 return
             smallest = reducer.best
@@ -383,17 +391,9 @@ class ScriptMinimising:
         text = instrumented(start.text, path)
         if text is None:
             return {}
-        outcome = oracle.ask(
-            start.with_text(text),
-            self._in_eager,
-            "observing values",
-        )
+        outcome = oracle.ask(start.with_text(text), self._in_eager, "observing values")
         if outcome.kind is not Kind.OK or not path.exists():
             return {}
         found: dict[str, str] = json.loads(path.read_text())
         path.unlink()
         return found
-
-
-def _is_own_path(node: ast.AST) -> bool:
-    return isinstance(node, ast.Name) and node.id == "__file__"

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from tcdebug.compiler.events.search_events import ReproVerify
+from tcdebug.minifier.cases.script_text import ScriptText
 from tcdebug.minifier.investigation.report import Report, ReportedFailure, ReportedFault
 from tcdebug.minifier.processes.job import REPORT, Job
 from tcdebug.reading.run_dir import find
@@ -18,6 +25,9 @@ from tcdebug.supervision.script_reduction import (
 )
 from tcdebug.supervision.script_search import seconds_to_confirm
 from tcdebug.supervision.supervisor import begin
+
+Script = Callable[[str], str]
+SMALLER = ".tcdebug/*-bisect/smaller.py"
 
 
 def test_a_note_and_an_event_say_why_a_program_that_fails_as_a_whole_is_not_minimised(
@@ -38,6 +48,62 @@ def test_a_note_and_an_event_say_why_a_program_that_fails_as_a_whole_is_not_mini
     events = find(str(supervisor.folder)).events()
     (said,) = [r["data"] for r in events if r["event"] == "fallback"]
     assert said == {"what": "the script was not minimised", "reason": reason}
+
+
+LOST_SIDE_EFFECT = """
+import torch
+import torch._dynamo.side_effects as effects
+
+effects.SideEffects.codegen_update_mutated = lambda self, codegen, *args, **options: None
+
+
+class Counter:
+    def __init__(self):
+        self.calls = 0
+        self.names = []
+
+
+def model(x, counter):
+    counter.calls += 1
+    y = x.sin()
+    return y + 1
+
+
+def main():
+    counter = Counter()
+    for step in range(3):
+        name = f"step {step}"
+        counter.names.append(name)
+        result = torch.compile(model, backend="eager")(torch.ones(3), counter)
+        print(name, result.shape)
+    assert counter.calls == 3, counter.calls
+
+
+main()
+"""
+
+
+@pytest.mark.slow
+def test_a_minimisation_that_is_interrupted_says_where_the_smallest_version_is(
+    script: Script, tmp_path: Path, environment: Mapping[str, str], warm_server: Any
+) -> None:
+    name = script(LOST_SIDE_EFFECT)
+    process = warm_server.popen(
+        [warm_server.path, "-m", "tcdebug", "bisect", "--json", name],
+        cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 200
+    while time.monotonic() < deadline and not (found := [*tmp_path.glob(SMALLER)]):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    (path,) = found
+    lines = ScriptText(path.read_text()).size
+    (note,) = [n for n in json.loads(output)["notes"] if "was not minimised" in n]
+    assert note == (
+        f"the script was not minimised: interrupted. A version with {lines} lines failed in a "
+        f"fork, and was not checked further: {path.relative_to(tmp_path)}"
+    )
 
 
 @pytest.mark.parametrize(

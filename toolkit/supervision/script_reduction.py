@@ -10,11 +10,13 @@ import msgspec
 from tcdebug.compiler.events.run_folder import BASE
 from tcdebug.compiler.events.schema import Fallback
 from tcdebug.compiler.events.search_events import ReproVerify
+from tcdebug.minifier.cases.script_text import ScriptText
 from tcdebug.minifier.investigation.minimised_script import (
     LAST_RUNS,
     MINIMISE,
     NOT_MINIMISED,
     RESULT,
+    SMALLER,
     TASK,
     MinimisedScript,
     minimising_task,
@@ -23,6 +25,7 @@ from tcdebug.minifier.investigation.minimised_script import (
 )
 from tcdebug.minifier.investigation.report import Report
 from tcdebug.minifier.processes.job import REPORT, SessionError
+from tcdebug.display.text import short_path
 from tcdebug.reading.run_dir import find
 from tcdebug.supervision.supervisor import Supervisor
 
@@ -55,9 +58,10 @@ def with_small_script(supervisor: Supervisor, report: Report) -> Report:
             )
         except (SessionError, OSError) as problem:
             supervisor.log.emit(Fallback(NOT_MINIMISED, str(problem)[-2000:]))
-            result = MinimisedScript("", reason="the session that minimises it ended early")
+            ended = "the session that minimises it ended early"
+            result = MinimisedScript("", reason=ended + _found_so_far(supervisor.folder))
         except KeyboardInterrupt:
-            result = MinimisedScript("", reason="interrupted")
+            result = MinimisedScript("", reason="interrupted" + _found_so_far(supervisor.folder))
         report = with_minimised_script(
             job, report, task, result, supervisor.log, lambda: supervisor.seconds_left
         )
@@ -66,6 +70,15 @@ def with_small_script(supervisor: Supervisor, report: Report) -> Report:
         report = msgspec.structs.replace(report, seconds=seconds, cpu_seconds=cpu_seconds)
         (supervisor.folder / REPORT).write_bytes(msgspec.json.encode(report))
     return report
+
+
+def _found_so_far(folder: Path) -> str:
+    """Return where the smallest version of a search that did not end is; empty if there is none."""
+    path = folder / SMALLER
+    if not path.exists():
+        return ""
+    lines = ScriptText(path.read_text()).size
+    return f". A version with {lines} lines failed in a fork, and was not checked further: {short_path(str(path))}"
 
 
 def longest_run_of_the_repro(supervisor: Supervisor) -> float:
