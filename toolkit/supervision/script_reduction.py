@@ -10,6 +10,7 @@ import msgspec
 from tcdebug.compiler.events.run_folder import BASE
 from tcdebug.compiler.events.schema import Fallback
 from tcdebug.compiler.events.search_events import ReproVerify
+from tcdebug.display.text import short_path
 from tcdebug.minifier.cases.script_text import ScriptText
 from tcdebug.minifier.investigation.minimised_script import (
     LAST_RUNS,
@@ -25,7 +26,6 @@ from tcdebug.minifier.investigation.minimised_script import (
 )
 from tcdebug.minifier.investigation.report import Report
 from tcdebug.minifier.processes.job import REPORT, SessionError
-from tcdebug.display.text import short_path
 from tcdebug.reading.run_dir import find
 from tcdebug.supervision.supervisor import Supervisor
 
@@ -78,7 +78,8 @@ def _found_so_far(folder: Path) -> str:
     if not path.exists():
         return ""
     lines = ScriptText(path.read_text()).size
-    return f". A version with {lines} lines failed in a fork, and was not checked further: {short_path(str(path))}"
+    where = short_path(str(path))
+    return f". A version with {lines} lines failed in a fork, and was not checked further: {where}"
 
 
 def longest_run_of_the_repro(supervisor: Supervisor) -> float:
