@@ -19,7 +19,10 @@ from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.runtime.toolchain import find
 
-VECTORIZED = re.compile(r"kernel\.cpp:(\d+):\d+: optimized: loop vectorized")
+VECTORIZED = re.compile(
+    r"kernel\.cpp:(\d+):\d+: optimized: (?:loop vectorized|Loop \d+ distributed: split to 0 loops)"
+)
+"""A note about a loop that is vectorized, or that becomes a call of `memcpy` or `memset`."""
 
 
 def kernels(function: Callable[..., Any], *inputs: Any, off: tuple[str, ...] = ()) -> str:
@@ -63,12 +66,12 @@ def built(text: str, folder: Path, *flags: str) -> subprocess.CompletedProcess[s
 
 
 def scalar_loops(text: str, folder: Path) -> list[str]:
-    """The loops marked `omp simd` that g++ does not vectorize.
+    """The loops marked `omp simd` that g++ neither vectorizes nor makes a copy of memory.
 
     g++ names the loop or the first line of its body. It also names the pragma of a reduction, but
     that is only the loop that clears the vector of partial results.
     """
-    notes = built(text, folder, "-fopt-info-vec-optimized", "-S").stderr
+    notes = built(text, folder, "-fopt-info-vec-loop-optimized", "-S").stderr
     vectorized = {int(line) for line in VECTORIZED.findall(notes)}
     lines = (prelude() + text).splitlines()
     return [
