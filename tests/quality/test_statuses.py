@@ -38,24 +38,12 @@ def backend(module, inputs):
 
 torch.compile(lambda x: torch.sin(x) + 1, backend=backend)(torch.ones(2))
 """
-REQUIRED_PASS = """
-import tcdebug
+ANOTHER_ERROR_IN_EAGER = """
 import torch
+from torch._dynamo.utils import counters
 
-@tcdebug.gated("legalize")
-def legalize(graph):
-    graph.legal = True
-    raise ValueError("planted")
-
-def backend(module, inputs):
-    try:
-        legalize(module.graph)
-    finally:
-        if not hasattr(module.graph, "legal"):
-            raise KeyError("not legal")
-    return module.forward
-
-torch.compile(lambda x: x.sin() + 1, backend=backend)(torch.ones(2))
+torch.compile(lambda x: x.sin(), backend="eager")(torch.ones(2))
+raise ValueError("compiled") if counters["frames"] else KeyError("not compiled")
 """
 FAULT_OF_TCDEBUG = """
 import torch
@@ -111,7 +99,7 @@ class Example:
 EXAMPLES: Mapping[Status, Example] = {
     (0, "confirmed"): Example(FAULTY_PASS),
     (0, "minimized"): Example(FAULTY_PASS, ("minify",)),
-    (1, "unconfirmed"): Example(REQUIRED_PASS),
+    (1, "unconfirmed"): Example(ANOTHER_ERROR_IN_EAGER),
     (2, ""): Example(HEALTHY, ("bisect", "--off", "no.such.unit")),
     (3, ""): Example(FAULT_OF_TCDEBUG),
     (4, "no_failure"): Example(HEALTHY),
