@@ -111,9 +111,10 @@ def inlined_where(
         consumers = [nodes[u] for u in users.get(name, ())]
         if refuses(producer, consumers, name in in_memory):
             continue
-        last_read = min((overwritten.get(r, len(position)) for r in reads(producer)), default=0)
+        never = len(position)
+        last_read = min((overwritten.get(r, never) for r in reads(producer)), default=never)
         for consumer in consumers:
-            if isinstance(consumer, Extern) or (last_read and position[consumer.name] > last_read):
+            if isinstance(consumer, Extern) or position[consumer.name] > last_read:
                 continue
             if name in elements_read(consumer) - body_reads(consumer.body):
                 continue

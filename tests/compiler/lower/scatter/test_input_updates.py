@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from externs import compiled_with_reasons
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from judge import assert_as_eager, assert_same, compiled, copies, gradients
 from programs import f32, i64, swizzled
@@ -154,6 +154,7 @@ def test_a_step_of_an_optimizer_consists_of_kernels(optimizer: Any) -> None:
 
 
 @property_settings(25)
+@example(chosen=[8, 0, 13], off=[])
 @given(
     st.lists(st.integers(0, len(STATEMENTS) - 1), min_size=1, max_size=6),
     st.sampled_from([[], ["fuse.inline"], ["fuse.reduction"], ["passes.updates_in_place"]]),
