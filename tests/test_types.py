@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import platformdirs
-import torch
+from torch_versions import VERSION
 
 ROOT = Path(__file__).parents[1]
 
@@ -33,9 +33,7 @@ def untyped_calls() -> list[str]:
 
     The comments that allow single calls are not needed then.
     """
-    major, minor = torch.__version__.split(".")[:2]
-    allowed = ["--allow-untyped-calls", "--no-warn-unused-ignores"]
-    return allowed if (int(major), int(minor)) < (2, 13) else []
+    return ["--allow-untyped-calls", "--no-warn-unused-ignores"] if VERSION < "2.13" else []
 
 
 def test_mypy_strict_finds_nothing(tmp_path: Path) -> None:

@@ -290,11 +290,11 @@ def from_captured(module: fx.GraphModule, values: Sequence[Any]) -> Case:
     placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
     inputs: list[CaseInput] = []
     for node, value in zip(placeholders, values, strict=True):
-        example = _example(node)
+        example = recorded_value(node)
         plain = int(value) if is_number(value) else value
         if (read := _float_read(node)) is not None:
             plain, example = float(value), None
-            copies[node].type, copies[node].meta["example_value"] = None, _example(read)
+            copies[node].type, copies[node].meta["example_value"] = None, recorded_value(read)
             copies[read].replace_all_uses_with(copies[node])
             graph.erase_node(copies[read])
         dims, fixed = _dynamic_dims(example), has_fixed_address(value)
@@ -316,7 +316,7 @@ def _with_size(given: CaseInput, placeholder: fx.Node) -> CaseInput:
 
     Other inputs are returned as they are, and so are 0, 1 and numbers that are no size.
     """
-    symbol = _example(placeholder)
+    symbol = recorded_value(placeholder)
     if not isinstance(symbol, torch.SymInt) or not placeholder.users:
         return given
     if isinstance(given.value, torch.SymInt) or given.value < 2:
@@ -330,7 +330,7 @@ def _with_size(given: CaseInput, placeholder: fx.Node) -> CaseInput:
     return replace(given, value=torch.empty((given.value, 0)), dynamic=(0,))
 
 
-def _example(node: fx.Node) -> Any:
+def recorded_value(node: fx.Node) -> Any:
     """Return the value that a node had in its trace, by Dynamo or by another tracer."""
     return node.meta.get("example_value", node.meta.get("val"))
 
@@ -344,7 +344,7 @@ def _float_read(placeholder: fx.Node) -> fx.Node | None:
         return None
     match list(placeholder.users):
         case [fx.Node(op="call_method", target="item") as read]:
-            return read if isinstance(_example(read), torch.SymFloat) else None
+            return read if isinstance(recorded_value(read), torch.SymFloat) else None
     return None
 
 
@@ -361,7 +361,7 @@ def _read_sizes_from_tensors(
 ) -> None:
     first = next((n for n in graph.nodes if n.op != "placeholder"), None)
     for node in placeholders:
-        example = _example(node)
+        example = recorded_value(node)
         if not isinstance(example, torch.SymInt) or not copies[node].users or first is None:
             continue
         found = _dimension_of(str(example), placeholders)
@@ -375,7 +375,7 @@ def _read_sizes_from_tensors(
 
 def _dimension_of(symbol: str, placeholders: Sequence[fx.Node]) -> tuple[fx.Node, int] | None:
     for node in placeholders:
-        example = _example(node)
+        example = recorded_value(node)
         if isinstance(example, torch.Tensor):
             for dim, size in enumerate(example.shape):
                 if isinstance(size, torch.SymInt) and str(size) == symbol:

@@ -17,13 +17,7 @@ from torch import fx
 from torch.overrides import TorchFunctionMode
 
 from tcdebug.compiler.seams import storage_id
-from tcdebug.minifier.cases.case import (
-    Case,
-    CaseInput,
-    attributes,
-    size_at_capture,
-    tensors_of,
-)
+from tcdebug.minifier.cases.case import Case, CaseInput, attributes, size_at_capture, tensors_of
 from tcdebug.minifier.cases.lineage import Lineage, lineage
 from tcdebug.minifier.cases.subclasses.apart import Apart, SubclassTensor, taken_apart
 
@@ -59,9 +53,7 @@ def example_tensor(recorded: object) -> ExampleTensor | None:
     count = size_at_capture(recorded.numel())
     known = count * recorded.element_size() if isinstance(count, int) else None
     memory = storage_id(recorded) if recorded.layout == torch.strided else None
-    return ExampleTensor(
-        recorded.dtype, recorded.device, recorded.requires_grad, known, memory
-    )  # fmt: skip
+    return ExampleTensor(recorded.dtype, recorded.device, recorded.requires_grad, known, memory)
 
 
 def devices(case: Case) -> tuple[str, ...]:

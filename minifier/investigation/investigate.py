@@ -117,8 +117,8 @@ class Investigation(Generic[CandidateType]):
         """Minimise and bisect, switch the culprit off in the whole graph, and repeat."""
         left = self.findings.found.outcome
         while left.failed and len(self.findings.branches) < MOST_FAULTS:
-            faults = self._without(self.findings.branches)
-            branch = Branch(left, faults, self.findings.found.candidate)
+            toggles = self._without(self.findings.branches)
+            branch = Branch(left, toggles, self.findings.found.candidate)
             self.findings.branches.append(branch)
             self.oracle.failure = left
             self._attempt("minimising", partial(self._minimise_first, branch))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from torch import fx
 
-from tcdebug.minifier.cases.case import Case
+from tcdebug.minifier.cases.case import Case, recorded_value
 from tcdebug.minifier.cases.placement import ExampleTensor, example_tensor
 from tcdebug.minifier.reduction.details.drop_gradients import DropGradients
 from tcdebug.minifier.reduction.operators.cut_nodes import CutNodes
@@ -147,4 +147,4 @@ def _bytes(node: fx.Node) -> int:
 
 def _example(node: fx.Node) -> ExampleTensor | None:
     """Return the tensor that a call had in its trace, by Dynamo or by another tracer."""
-    return example_tensor(node.meta.get("example_value", node.meta.get("val")))
+    return example_tensor(recorded_value(node))

@@ -58,10 +58,9 @@ def with_small_script(supervisor: Supervisor, report: Report) -> Report:
             )
         except (SessionError, OSError) as problem:
             supervisor.log.emit(Fallback(NOT_MINIMISED, str(problem)[-2000:]))
-            ended = "the session that minimises it ended early"
-            result = MinimisedScript("", reason=ended + _found_so_far(supervisor.folder))
+            result = _unfinished("the session that minimises it ended early", supervisor.folder)
         except KeyboardInterrupt:
-            result = MinimisedScript("", reason="interrupted" + _found_so_far(supervisor.folder))
+            result = _unfinished("interrupted", supervisor.folder)
         report = with_minimised_script(
             job, report, task, result, supervisor.log, lambda: supervisor.seconds_left
         )
@@ -72,14 +71,15 @@ def with_small_script(supervisor: Supervisor, report: Report) -> Report:
     return report
 
 
-def _found_so_far(folder: Path) -> str:
-    """Return where the smallest version of a search that did not end is; empty if there is none."""
+def _unfinished(reason: str, folder: Path) -> MinimisedScript:
+    """Return the result of a search that did not end: the reason, and its smallest version."""
     path = folder / SMALLER
-    if not path.exists():
-        return ""
-    lines = ScriptText(path.read_text()).size
-    where = short_path(str(path))
-    return f". A version with {lines} lines failed in a fork, and was not checked further: {where}"
+    if path.exists():
+        lines, where = ScriptText(path.read_text()).size, short_path(str(path))
+        reason += (
+            f". A version with {lines} lines failed in a fork, and was not checked further: {where}"
+        )
+    return MinimisedScript("", reason=reason)
 
 
 def longest_run_of_the_repro(supervisor: Supervisor) -> float:
