@@ -66,6 +66,7 @@ def search(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
     session = ChildSession(job, one_thread()) if child else DeviceSession(job, one_thread())
     if job.backend == EMBEDDED or EMBEDDED in Path(job.script).read_text(errors="replace"):
         warm_up()
+    patches.enter_context(session.loaded.recorded())
     log = EventLog(Path(job.run_dir))
     patches.enter_context(compile_patched(session.recorder.wrap, log))
     patches.enter_context(packages_replaced(session.recorder.judge_program, log))

@@ -52,6 +52,7 @@ from tcdebug.minifier.subjects.graph import GraphSubject
 from tcdebug.minifier.subjects.repro_interpreters import repro_interpreters
 from tcdebug.minifier.targets.backends import EMBEDDED, Backend
 from tcdebug.minifier.targets.drawing import draws_apart, may_draw
+from tcdebug.minifier.targets.replaced import LoadedFunctions
 from tcdebug.minifier.targets.unit_names import unasked
 
 OWN_DRAWS = (
@@ -102,6 +103,7 @@ class Session:
         """Whether the collectives of the graph that is judged are replaced."""
         self.interpreters: Interpreters | None = None
         """Interpreters for the repros of the graph that was judged last."""
+        self.loaded = LoadedFunctions()
 
     @property
     def suspects_hangs(self) -> bool:
@@ -336,6 +338,7 @@ class Session:
             script=self.script.path if self.script else "",
             standalone=self.job.standalone,
             script_target=backend.in_place_of,
+            loaded=self.loaded,
         )
 
     def _prepare_candidate(self) -> None:

@@ -47,7 +47,7 @@ from tcdebug.minifier.subjects.lazy_inputs import resolved
 from tcdebug.minifier.subjects.subject import ReproFacts, WrittenRepro
 from tcdebug.minifier.targets import Target
 from tcdebug.minifier.targets.backends import EMBEDDED, INDUCTOR
-from tcdebug.minifier.targets.replaced import replaced_by_program
+from tcdebug.minifier.targets.replaced import LoadedFunctions
 from tcdebug.minifier.trace.decisions import read_decisions
 
 LEAST_SECONDS = 5.0
@@ -119,6 +119,8 @@ class GraphSubject:
     """Whether its repros contain their judge."""
     script_target: Target | None = None
     """How the script compiles the graph, if `target` is asked in its place."""
+    loaded: LoadedFunctions = field(default_factory=LoadedFunctions)
+    """What inductor called for each operator before the script could replace it."""
     _fork: Fork = os.fork
 
     @property
@@ -320,7 +322,7 @@ class GraphSubject:
 
     def _of_script(self, unit: str) -> bool:
         inductor = self.target.name == INDUCTOR
-        return is_of_program(unit) or (inductor and replaced_by_program(unit))
+        return is_of_program(unit) or (inductor and self.loaded.replaced(unit))
 
     def _raised_by_script(self, failure: Outcome) -> bool:
         if not self.script or failure.kind is not Kind.EXCEPTION:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import sys
 from collections.abc import Iterator
+from functools import partial
+from operator import attrgetter
 from types import FunctionType
 from typing import Any
 
+import torch
+
 from tcdebug.minifier.cases.user_frames import folders_of_torch
+from tcdebug.minifier.processes.subprocess_hook import AfterImport
 
 TABLES = {
     "lower": ("torch._inductor.lowering", "lowerings"),
@@ -19,26 +25,81 @@ OVERRIDES = ("torch._inductor.codegen.cpp", "torch._inductor.codegen.triton")
 """The modules whose classes `...Overrides` write the code of one operation per method."""
 
 
-def replaced_by_program(unit: str) -> bool:
-    """Return whether this program has replaced what inductor does for the operator of a unit.
+class LoadedFunctions:
+    """What inductor calls for each operator, as its modules were when they were loaded.
 
-    A process without the program then has another lowering, decomposition or code for it.
+    A module that was loaded before is taken as it is when `recorded` is entered.
     """
-    family, _, operator = unit.partition(".")
-    return family in TABLES and any(map(is_foreign, _functions(family, operator)))
+
+    def __init__(self) -> None:
+        self.by_module: dict[str, dict[str, Any]] = {}
+
+    @contextlib.contextmanager
+    def recorded(self) -> Iterator[None]:
+        """Record the functions of each module, at once or after it is imported."""
+        hook = AfterImport({})
+        for module in (*(place for place, _ in TABLES.values()), *OVERRIDES):
+            record = partial(self._record, module)
+            if module in sys.modules:
+                record()
+            else:
+                hook.wanted[module] = record
+        sys.meta_path.insert(0, hook)
+        try:
+            yield
+        finally:
+            sys.meta_path.remove(hook)
+
+    def _record(self, module: str) -> None:
+        self.by_module[module] = dict(_functions(module))
+
+    def replaced(self, unit: str) -> bool:
+        """Return whether this program has replaced what inductor does for the operator of a unit.
+
+        A process without the program then has another lowering, decomposition or code for it. If a
+        module was not recorded, only functions that are defined outside torch are found.
+        """
+        family, _, operator = unit.partition(".")
+        if family not in TABLES:
+            return False
+        operation = operator.split(".")[1] if operator.count(".") > 1 else operator
+        return self._differs(TABLES[family][0], operator) or any(
+            self._differs(module, operation) for module in OVERRIDES
+        )
+
+    def _differs(self, module: str, name: str) -> bool:
+        known = self.by_module.get(module, {})
+        return any(
+            is_foreign(function) or known.get(key, function) != function
+            for key, function in _functions(module, name)
+        )
 
 
-def _functions(family: str, operator: str) -> Iterator[Any]:
-    """Yield what inductor calls for an operator such as `aten.tanh.default`, where it is loaded."""
-    place, table = TABLES[family]
-    for known, function in getattr(sys.modules.get(place), table, {}).items():
-        if str(known) == operator:
-            yield function
-    operation = operator.split(".")[1] if operator.count(".") > 1 else operator
-    for module in filter(None, map(sys.modules.get, OVERRIDES)):
-        for written in vars(module).values():
-            if inspect.isclass(written) and written.__name__.endswith("Overrides"):
-                yield getattr(written, operation, None)
+def _functions(module: str, wanted: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield what a module of inductor, if it is loaded, calls: for one name, or for all.
+
+    The keys are operators, or CLASS:OPERATION for the methods that write code.
+    """
+    loaded = sys.modules.get(module)
+    if module not in OVERRIDES:
+        table = getattr(loaded, next(t for place, t in TABLES.values() if place == module), {})
+        for operator in (_operator(wanted),) if wanted else list(table):
+            if operator in table:
+                yield str(operator), table[operator]
+        return
+    for name, written in (vars(loaded) if loaded else {}).items():
+        if inspect.isclass(written) and name.endswith("Overrides"):
+            for operation in (wanted,) if wanted else dir(written):
+                if hasattr(written, operation) and not operation.startswith("_"):
+                    yield f"{name}:{operation}", getattr(written, operation)
+
+
+def _operator(name: str) -> Any:
+    """Return an operator such as `aten.tanh.default`; None if there is none of that name."""
+    try:
+        return attrgetter(name)(torch.ops)
+    except AttributeError:
+        return None
 
 
 def is_foreign(function: Any) -> bool:

@@ -20,7 +20,6 @@ from tcdebug.minifier.processes.process import Limits
 from tcdebug.minifier.subjects.graph import GraphSubject
 from tcdebug.minifier.subjects.subject import ReproFacts
 from tcdebug.minifier.targets.backends import EMBEDDED, INDUCTOR, Backend
-from tcdebug.minifier.targets.replaced import replaced_by_program
 
 WRONG = Outcome(Kind.WRONG, "forward", "forward | wrong value", "planted")
 SETUP = "\ndef set_up(go):\n    go()\n"
@@ -102,12 +101,3 @@ def test_the_repro_of_a_packaged_program_packages_it_unless_only_inductor_alone_
         (False, False, False, True),
         (False, True, False, True),
     ]
-
-
-def test_torch_itself_replaces_nothing_in_inductor() -> None:
-    assert len(lowering.lowerings) > 500
-    operators = {  # one for each function, and for each method of a class that writes code
-        (function, operator.split(".")[:2][-1]): operator
-        for operator, function in ((str(op), f) for op, f in lowering.lowerings.items())
-    }
-    assert [op for op in operators.values() if replaced_by_program(f"lower.{op}")] == []
