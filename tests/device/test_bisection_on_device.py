@@ -186,6 +186,28 @@ kept = [replayed(torch.full((64,), float(step), device="cuda")) for step in rang
 print(sum(value.sum() for value in kept).item())
 """
 
+BUFFERS = """
+class Scaled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("steps", torch.zeros(4, device="cuda"))
+        self.weight = torch.nn.Parameter(torch.linspace(0.1, 0.4, 4, device="cuda"))
+
+    def forward(self, x):
+        self.steps.add_(0.25)
+        return torch.tanh(x * self.weight) + self.steps
+
+def trained(compiled):
+    model = Scaled()
+    step = torch.compile(model, mode="reduce-overhead") if compiled else model
+    for k in range(4):
+        step(torch.full((3, 4), 1.0 + k, device="cuda")).sum().backward()
+    return model.weight.grad, model.steps
+
+torch.testing.assert_close(trained(True), trained(False))
+"""
+"""Trains a model with a buffer that each step updates, in replays of CUDA graphs."""
+
 BIT = (
     "{ .reg .u64 t; .reg .pred p; mov.u64 t, %globaltimer; shr.u64 t, t, 20; and.b64 t, t, 1; "
     "setp.eq.u64 p, t, 0; selp.f32 $0, 0f3F800000, 0f00000000, p; }"
@@ -288,6 +310,7 @@ SCRIPTS = {
         on_gpu(WRONG, PINNED.replace("PINNING", ", pin_memory=True)")),
         "script | AssertionError | ", nodes=0, note=PINNED_BEFORE,
     ),
+    "buffers": Planted(on_gpu(WRONG, BUFFERS), "forward | wrong value"),
     "second graph": Planted(on_gpu(WRONG, TWO_GRAPHS), "forward | wrong value"),
     "persistent": Planted(
         on_gpu(PERSISTENT), "forward | wrong value", "codegen.persistent_reduction"
@@ -339,3 +362,8 @@ def test_a_script_on_the_cpu_is_bisected_as_where_there_is_no_gpu(tmp_path: Path
     assert [c["unit"] for c in report["culprits"]] == [TANH], report
     assert (report["status"], report["nodes_after"]) == ("confirmed", 1), report
     assert report["notes"] == [f"the script passes with {TANH} off"], report
+
+
+def test_replays_of_a_healthy_script_with_an_updated_buffer_do_not_fail(tmp_path: Path) -> None:
+    report = bisected(tmp_path, "import torch\n" + BUFFERS)
+    assert (report["status"], report["culprits"]) == ("no_failure", []), report
