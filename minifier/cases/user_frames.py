@@ -150,8 +150,17 @@ def last_exception(text: str) -> str:
     return ""
 
 
+def raising_stack(text: str) -> list[TracebackFrame]:
+    """Return the frames of the last traceback, the outermost first, without those in its message.
+
+    Dynamo's messages end with the user's stack.
+    """
+    _, found, rest = text.rpartition(TRACEBACK)
+    lines = rest.splitlines() if found else []
+    return list(frames("\n".join(takewhile(lambda line: not line or line[0].isspace(), lines))))
+
+
 def raising_statement(text: str) -> str:
     """Return the line at which the last traceback ends; empty if there is none."""
-    _, found, rest = text.rpartition(TRACEBACK)
-    lines = [frame.code for frame in frames(rest if found else "") if frame.code]
+    lines = [frame.code for frame in raising_stack(text) if frame.code]
     return lines[-1] if lines else ""

@@ -20,7 +20,7 @@ from pathlib import Path
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.script_text import ScriptText
-from tcdebug.minifier.cases.user_frames import frames
+from tcdebug.minifier.cases.user_frames import raising_stack
 from tcdebug.minifier.oracles.question import Question
 from tcdebug.minifier.processes.cache_folders import known_kernels, link_kernels
 from tcdebug.minifier.processes.channel import Parent
@@ -144,7 +144,7 @@ def without_values(outcome: Outcome, text: str, folder: str) -> Outcome:
     name = outcome.message.partition(":")[0].strip()
     if name.rpartition(".")[2] != "AssertionError":
         return outcome
-    places = [frame.file for frame in frames(last)]
+    places = [frame.file for frame in raising_stack(text)]
     if places and not (places[-1].startswith(folder) or "/torch/testing/" in places[-1]):
         return outcome
     attribute = ATTRIBUTE.search(last)

@@ -16,13 +16,12 @@ from pathlib import PurePath
 
 from tcdebug.minifier.cases.exception_identity import GENERATED
 from tcdebug.minifier.cases.user_frames import (
-    TRACEBACK,
     TracebackFrame,
     folders_of_torch,
-    frames,
     innermost_line,
     last_exception,
     lines_of_error,
+    raising_stack,
     stack_of_user,
 )
 
@@ -131,10 +130,9 @@ def _names_of_backends(nodes: list[ast.AST]) -> Iterator[str]:
 
 def _frames(text: str) -> list[TracebackFrame]:
     """Return the frames of the last traceback in a text, the outermost first."""
-    _, found, rest = text.rpartition(TRACEBACK)
     return [
         replace(frame, function=RESUMED.sub(r"\1", frame.function))
-        for frame in frames(rest if found else "")
+        for frame in raising_stack(text)
         if frame.function
     ]
 

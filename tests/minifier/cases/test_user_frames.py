@@ -9,7 +9,13 @@ import torch
 from captured import captured
 
 from tcdebug.minifier.cases.case import user_lines
-from tcdebug.minifier.cases.user_frames import guard_at_limit, innermost_line, lines_of_error
+from tcdebug.minifier.cases.user_frames import (
+    guard_at_limit,
+    innermost_line,
+    lines_of_error,
+    raising_stack,
+    raising_statement,
+)
 
 ERROR = f"""torch._dynamo.exc.Unsupported: Failed to trace builtin operator
 
@@ -33,6 +39,15 @@ def test_the_lines_at_which_dynamo_raised_are_the_users_innermost_first() -> Non
         'train.py:3 in helper: print("norm", x.norm().item())',
         "train.py:8 in step: y = helper(y)",
     ]
+
+
+def test_the_stack_in_dynamos_message_does_not_raise() -> None:
+    raised = (
+        f'Traceback (most recent call last):\n  File "d.py", line 4, in trace\n    fail()\n{ERROR}'
+    )
+    assert [frame.place for frame in raising_stack(raised)] == ["d.py:4"]
+    assert raising_statement(raised) == "fail()"
+    assert raising_stack(ERROR) == []
 
 
 def test_the_last_of_several_errors_counts() -> None:

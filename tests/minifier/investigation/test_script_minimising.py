@@ -340,6 +340,10 @@ def test_an_assertion_of_the_script_has_only_its_kind_and_one_of_torch_has_its_m
     assert of("/x/torch/testing/_comparison.py", shape) == "script | AssertionError | other shape"
     stride = "AssertionError: expected size 4==2"
     assert of("/x/torch/_inductor/a.py", stride).endswith("expected size #==#")
+    traced = (
+        'AssertionError: no 2\n\nfrom user code:\n   File "/folder/a.py", line 5, in f\n    x.y'
+    )
+    assert of("/x/torch/_dynamo/a.py", traced).endswith("AssertionError: no #")
 
 
 def test_only_failures_of_whole_scripts_are_reduced_as_scripts() -> None:
