@@ -119,7 +119,7 @@ class ScriptMinimising:
             start = self._away_from_files(oracle, start)
             self._first_runs(oracle, runner, start)
             runner.quick = (self._in_eager, self._eager_limit(oracle, start))
-            self._reduce(oracle, start)
+            self._reduce(oracle, start, runner.raised.get(start.key, frozenset()))
             ended = True
         except BudgetUsed:
             reason = "" if self.versions else "the time ran out before the script had run"
@@ -351,7 +351,6 @@ class ScriptMinimising:
 
     def _last(self, oracle: Oracle[ScriptText]) -> int:
         """Return the number of versions up to the smallest that passes all checks."""
-
         checks = [*self.later_checks, *self.last_checks]
 
         def fails(count: int) -> bool:
@@ -364,10 +363,12 @@ class ScriptMinimising:
             return most + 1
         return first_bad(0, most, fails)
 
-    def _reduce(self, oracle: Oracle[ScriptText], start: ScriptText) -> None:
+    def _reduce(
+        self, oracle: Oracle[ScriptText], start: ScriptText, raised: frozenset[int]
+    ) -> None:
         """Reduce the script, with the values of the original and then with those of the result."""
         seen, backend = self._observed(oracle, start), not self.last_checks
-        reducer = ScriptReducer(start, seen, self.log, comparable=backend)
+        reducer = ScriptReducer(start, seen, self.log, comparable=backend, raised=raised)
         self.versions = reducer.accepted
         interesting, smallest = self._interesting(oracle, self.checks), None
         strictly = self._interesting(oracle, [*self.checks, *self.later_checks])

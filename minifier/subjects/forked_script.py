@@ -20,7 +20,7 @@ from pathlib import Path
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.script_text import ScriptText
-from tcdebug.minifier.cases.user_frames import raising_stack
+from tcdebug.minifier.cases.user_frames import frames, raising_stack, stack_of_user
 from tcdebug.minifier.oracles.question import Question
 from tcdebug.minifier.processes.cache_folders import known_kernels, link_kernels
 from tcdebug.minifier.processes.channel import Parent
@@ -64,8 +64,10 @@ class ForkedScripts:
     it."""
     warm: bool = False
     """Whether the scripts run after that."""
+    raised: dict[str, frozenset[int]] = field(default_factory=dict)
+    """The lines of the stack with which a script raised, by its key; of Dynamo's stack too."""
     _started: int = 0
-    _places: dict[Child, Path] = field(default_factory=dict)
+    _running: dict[Child, tuple[ScriptText, Path]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -101,12 +103,12 @@ class ForkedScripts:
         if self.quick is not None and question.toggles == self.quick[0]:
             seconds = min(seconds, self.quick[1])
         child = fork(work, Limits(seconds, None), place / "output")
-        self._places[child] = place
+        self._running[child] = question.candidate, place
         return child
 
     def outcome(self, child: Child, ended: Ended) -> Outcome:
         """Return how the script ended. Other failures than `failure` are invalid."""
-        place = self._places.pop(child)
+        script, place = self._running.pop(child)
         text = (place / "output").read_text(errors="replace")
         if ended.timed_out:
             outcome = Outcome(Kind.HANG, "script", "script | hang", "no end")
@@ -114,6 +116,8 @@ class ForkedScripts:
             outcome = without_values(self._ending(ended, text), text, str(place))
         link_kernels(place / "caches", self._kernels)
         shutil.rmtree(place, ignore_errors=True)
+        if outcome.kind is Kind.EXCEPTION:
+            self.raised[script.key] = _lines(text, place)
         if outcome.failed and self.failure is not None and not self.failure.same_bug(outcome):
             outcome = Outcome(Kind.INVALID, "script", message=outcome.message)
         return replace(outcome, seconds=ended.seconds, cpu_seconds=ended.cpu_seconds)
@@ -158,6 +162,12 @@ def without_values(outcome: Outcome, text: str, folder: str) -> Outcome:
     difference = DIFFERENCE.search(last)
     message = "\n".join([outcome.message, *([difference[0]] if difference else [])])
     return replace(outcome, signature=f"script | AssertionError | {kind}", message=message)
+
+
+def _lines(text: str, folder: Path) -> frozenset[int]:
+    """Return the lines of a script in a folder at which its output says that it raised."""
+    stack = [*raising_stack(text), *frames(stack_of_user(text))]
+    return frozenset(f.line for f in stack if Path(f.file).is_relative_to(folder))
 
 
 def as_clear(first: Outcome, other: Outcome) -> bool:

@@ -16,6 +16,7 @@ from tcdebug.minifier.reduction.script.dropping.statements import (
     KeepNeeded,
     UnwrapBlocks,
 )
+from tcdebug.minifier.reduction.script.dropping.unreached import DropUnreached
 from tcdebug.minifier.reduction.script.dropping.unused import DropUnused
 from tcdebug.minifier.reduction.script.failures import RaisesToAssertions
 from tcdebug.minifier.reduction.script.functions import (
@@ -190,7 +191,8 @@ class ScriptReducer(ReductionLoop[ScriptText]):
     `seen` maps the text of each expression to the literal value that a run observed. With
     `comparable`, settings of random numbers and precision stay, because results of the backend
     could otherwise differ from eager although nothing is wrong. A seed always stays if numbers are
-    drawn, and is set again if the original does so and numbers are drawn in each call.
+    drawn, and is set again if the original does so and numbers are drawn in each call. `raised` are
+    the lines of the stack with which the script raised.
     """
 
     def __init__(
@@ -200,6 +202,7 @@ class ScriptReducer(ReductionLoop[ScriptText]):
         log: EventLog,
         *,
         comparable: bool = False,
+        raised: frozenset[int] = frozenset(),
     ) -> None:
         allowed, endless = undefined(script.text), endless_loops(script.text)
 
@@ -215,7 +218,7 @@ class ScriptReducer(ReductionLoop[ScriptText]):
             return stays_seeded(candidate.text, script.text)
 
         reductions = Reductions(
-            coarse=_coarse(seen),
+            coarse=(DropUnreached(script.key, raised), *_coarse(seen)),
             fine=FINE,
             measure=measure,
             skeleton=skeleton,
