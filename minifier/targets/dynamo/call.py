@@ -10,8 +10,9 @@ There are many calls in a frame. They are asked about only if toggles limit thei
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch._dynamo.output_graph import GraphCompileReason
@@ -41,7 +42,7 @@ def call_begins(translator: Any) -> Any | None:
     if instruction.opname not in BREAKING or instruction.positions is None:
         return None
     called = translator.stack[-2 - (instruction.arg or 0) :]
-    if any(isinstance(value, WithExitFunctionVariable) for value in called):
+    if any(map(_ends_a_with, called)):
         return None  # the end of a `with`, which eager code cannot take over
     return instruction if can_break(translator, instruction) else None
 
@@ -49,14 +50,39 @@ def call_begins(translator: Any) -> Any | None:
 def can_break(translator: Any, instruction: Any) -> bool:
     """Return whether Dynamo can break the graph at an instruction, fullgraph aside.
 
-    Each open block must be one that can be restored.
+    Each open `with` must be one that can be restored. A `try` needs no restoring: what resumes the
+    frame is made of the function's own code, which has the handlers. A call that raises does so
+    before the frame is resumed, and no handler of this function catches its exception.
     """
     before = translator.current_instruction, translator.one_graph
     translator.current_instruction, translator.one_graph = instruction, False
     try:
-        return bool(translator.should_compile_partial_graph())
+        with _without_try(translator, instruction):
+            return bool(translator.should_compile_partial_graph())
     finally:
         translator.current_instruction, translator.one_graph = before
+
+
+@contextlib.contextmanager
+def _without_try(translator: Any, instruction: Any) -> Iterator[None]:
+    """Let an instruction have no handler in this block, if no `with` is open there.
+
+    Dynamo itself breaks no graph where an exception would go to the handler of a `try`.
+    """
+    entry = instruction.exn_tab_entry
+    if entry is None or any(map(_ends_a_with, translator.stack)):
+        yield
+        return
+    instruction.exn_tab_entry = None
+    try:
+        yield
+    finally:
+        instruction.exn_tab_entry = entry
+
+
+def _ends_a_with(value: Any) -> bool:
+    """Return whether a value of Dynamo's stack is the end of a `with` that is open."""
+    return isinstance(value, WithExitFunctionVariable)
 
 
 def end_at_call(translator: Any, step: Callable[[Any], bool]) -> bool:
@@ -78,6 +104,7 @@ def end_at_call(translator: Any, step: Callable[[Any], bool]) -> bool:
     translator.one_graph = False  # fullgraph allows no part of a graph
     translator.speculate = failed
     try:
-        return step(translator)
+        with _without_try(translator, translator.instructions[translator.instruction_pointer]):
+            return step(translator)
     finally:
         del translator.speculate

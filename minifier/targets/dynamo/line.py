@@ -3,8 +3,10 @@
 A refused statement ends the capture: Dynamo breaks the graph before it, and the rest of the frame
 runs in eager. Allowing the first n statements therefore captures a prefix of the frame. Dynamo can
 break only where its symbolic stack is empty and every open block can be restored. The code between
-two such places (the body of a `for`, the lines of one expression) counts as one statement. A frame
-whose first statement is refused is not captured, which is possible inside a `try` too.
+two such places (the body of a `for`, the lines of one expression) counts as one statement. A
+statement in a `try` is one of its own, unless the `try` is inside such code, and so is one of a
+`finally` that no exception leads to. A handler belongs to the statement that raises. A frame whose
+first statement is refused is not captured.
 
 Dynamo restarts its analysis when it discovers something late. Each statement is therefore asked
 about once per code object, however often it is analysed.

@@ -196,35 +196,47 @@ def test_lines_continue_after_a_graph_break_of_the_program_itself() -> None:
     assert captured(broken, ["all:6"])[0] == [["add"], ["mul"]]
 
 
-def test_a_try_block_is_one_statement_wherever_it_stands() -> None:
-    """A graph cannot break inside it."""
+def test_the_statements_of_a_try_and_of_its_finally_are_asked_about_one_by_one() -> None:
+    """A handler belongs to the statement that raises."""
+    opened: dict[str, int] = {}
 
     def tries(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         try:
             z = torch.sin(x)
+            z = z + opened.get("missing", 1)
+            raise ValueError
         except ValueError:
-            z = y
-        z = z + 1
+            z = y * z
         try:
-            z = torch.exp(z)
+            try:
+                z = torch.exp(z)
+            except KeyError:
+                z = y
+            with torch.no_grad():
+                z = z.abs()
         finally:
-            z = z * 2
+            z = z.neg()
         return z.cos()
 
+    expected = tries(torch.ones(3), torch.ones(3))
     whole, decisions, _ = captured(tries, [])
-    assert whole == [["sin", "add", "exp", "mul", "cos"]]
-    assert [d.subject.partition(": ")[2] for d in decisions] == [
+    assert [d.subject.partition(": ")[2].partition("  (")[0] for d in decisions] == [
         "",
-        "try:  (try block, call of `torch.sin`)",
-        "z = z + 1",
-        "try:  (try block, call of `torch.exp`)",
-        "z = z * 2",
-        "return z.cos()  (call of `z.cos`)",
+        "try:",
+        "z = torch.sin(x)",
+        'z = z + opened.get("missing", 1)',
+        "raise ValueError",
+        "try:",
+        "try:",
+        "z = torch.exp(z)",
+        "with torch.no_grad():",
+        "z = z.neg()",
+        "return z.cos()",
     ]
-    graphs = [captured(tries, [f"all:{count}"])[0] for count in range(7)]
-    assert [graph[0] if graph else [] for graph in graphs] == [
-        whole[0][:end] for end in (0, 0, 1, 2, 3, 4, 5)
-    ]
+    for count in range(1, len(decisions) + 1):
+        graphs, _, result = captured(tries, [f"all:{count}"])
+        assert torch.equal(result, expected)
+        assert not graphs or graphs[0] == whole[0][: len(graphs[0])]
 
 
 def test_a_frame_of_which_nothing_can_be_captured_without_its_first_line_is_skipped() -> None:
