@@ -31,6 +31,8 @@ MOST_FAULTS = 8
 """The limit on independent faults."""
 MOST_PLACES = 4
 """The limit on places found for one unit. Beyond it the whole unit is switched off."""
+LOWERING = "lower."
+"""How the units of lowerings begin."""
 GENERAL = ("fuse", "codegen", "memory")
 """Families whose units apply to many operators, so that the decision says more than the unit."""
 
@@ -66,12 +68,14 @@ class Verdict:
     """The faults that a bisection found.
 
     `confirmed`: the candidate passes without them, and with any single one of them it fails in that
-    fault's way. `core`: it fails with everything off, so no unit is at fault.
+    fault's way. `core`: it fails with everything off, so no unit is at fault. `every_lowering`: the
+    faults are all lowerings that it uses, and each causes the same failure.
     """
 
     faults: tuple[Fault, ...] = ()
     confirmed: bool = False
     core: bool = False
+    every_lowering: bool = False
 
     def units(self) -> list[str]:
         """Return the units at fault, without duplicates."""
@@ -110,7 +114,7 @@ def bisect(ask: Ask, failure: Outcome, base: Toggles, log: EventLog) -> Verdict:
         current, before = left, current
         if current.ends_before(before):
             break  # switching the fault off caused this failure
-    confirmed = bool(faults) and current.kind is Kind.OK
+    confirmed, count = bool(faults) and current.kind is Kind.OK, len(faults)
     if confirmed:
         faults = needed(ask, base, faults)
         faults = [_as_alone(ask, base, fault, faults, failure) for fault in faults]
@@ -122,7 +126,22 @@ def bisect(ask: Ask, failure: Outcome, base: Toggles, log: EventLog) -> Verdict:
                 unit=decision.unit,
                 site=decision.site,
             )
-    return Verdict(tuple(faults), confirmed)
+    verdict = Verdict(tuple(faults), confirmed)
+    whole = confirmed and len(faults) == count and _lowers_nothing_else(verdict, current)
+    return replace(verdict, every_lowering=whole)
+
+
+def _lowers_nothing_else(verdict: Verdict, without: Outcome) -> bool:
+    """Return whether several faults that fail alike are all lowerings of a candidate.
+
+    `without` is the outcome with the faults off.
+    """
+    units = verdict.units()
+    if len(units) < 2 or len(verdict.alternatives()) + 1 < len(verdict.faults):
+        return False
+    left = [d.unit for d in without.decisions if d.allowed and d.unit not in units]
+    only = all(unit.startswith(LOWERING) for unit in units)
+    return bool(without.decisions) and only and not any(u.startswith(LOWERING) for u in left)
 
 
 def needed(ask: Ask, base: Toggles, faults: Sequence[Fault]) -> list[Fault]:

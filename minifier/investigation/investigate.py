@@ -26,7 +26,7 @@ from tcdebug.minifier.investigation.branch import (
 )
 from tcdebug.minifier.investigation.documenting import Documenting
 from tcdebug.minifier.investigation.findings import FailureFindings
-from tcdebug.minifier.investigation.report import SUSPECTED, Report
+from tcdebug.minifier.investigation.report import Report, suspected, suspected_together
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.oracles.candidate_oracle import CandidateOracle
 from tcdebug.minifier.oracles.oracle import Oracle
@@ -313,8 +313,10 @@ class Investigation(Generic[CandidateType]):
             return
         sure = self._certain_verdict(oracle, failure, self.findings.base)
         verdict = sure.verdict
-        if verdict.core and not self.minimising:
+        if not self.minimising and (verdict.core or verdict.every_lowering):
             self._find_whole_layer(oracle, failure)
+            self.findings.notes += suspected_together(verdict.units())
+            return
         if not verdict.faults or (self.findings.branches and not verdict.confirmed):
             return
         self.findings.confirmed = verdict.confirmed
@@ -342,9 +344,8 @@ class Investigation(Generic[CandidateType]):
         base, whole = self.findings.base, self.findings.found.candidate
         wrong = find_fake_kernels(oracle, base, failure, self.wanted_confidence)
         if wrong:
-            self.findings.branches = [
-                Branch(failure, base, whole, wrong[0], alternatives=wrong[1:])
-            ]
+            branch = Branch(failure, base, whole, wrong[0], alternatives=wrong[1:])
+            self.findings.branches = [branch]
             self.findings.notes += map(described, wrong)
             self.findings.confirmed = True
         return bool(wrong)
@@ -366,13 +367,12 @@ class Investigation(Generic[CandidateType]):
         findings = self.findings
         if len(findings.branches) != 1 or findings.layer.rungs:
             return
-        (suspected,) = findings.branches
-        if suspected.misregistered or not (suspected.uncertain or suspected.fault is None):
+        (found,) = findings.branches
+        if found.misregistered or not (found.uncertain or found.fault is None):
             return
-        best = suspected.best if suspected.fault else findings.found.candidate
-        branch = Branch(suspected.failure, findings.base, best, passing=suspected.passing)
-        self.oracle.failure = branch.failure
-        oracle = CandidateOracle(self.oracle, branch.best)
+        best = found.best if found.fault else findings.found.candidate
+        branch = Branch(found.failure, findings.base, best, passing=found.passing)
+        self.oracle.failure, oracle = branch.failure, CandidateOracle(self.oracle, branch.best)
         failure = oracle.ask(branch.base, "the smallest graph")
         if not branch.failure.same_bug(failure):
             return
@@ -383,12 +383,12 @@ class Investigation(Generic[CandidateType]):
             return
         findings.branches = [branch]
         findings.confirmed = not findings.layer.in_doubt
-        deciding = decides_alone(suspected, CandidateOracle(self.oracle, suspected.best))
-        if suspected.off and deciding:
-            branch.within, branch.enabled = tuple(suspected.off), suspected.enabled
+        deciding = decides_alone(found, CandidateOracle(self.oracle, found.best))
+        if found.off and deciding:
+            branch.within, branch.enabled = tuple(found.off), found.enabled
             findings.notes += deciding
-        elif suspected.off:
-            findings.notes.append(f"{SUSPECTED}{', '.join(suspected.off)}")
+        else:
+            findings.notes += suspected(found.off)
 
     @property
     def _folder(self) -> Path:

@@ -22,6 +22,11 @@ STATUS_EXIT = {
 """Exit status by report status. Usage errors are 2, and internal errors 3."""
 SUSPECTED = "suspected, but not confirmed: "
 """Begins a note on units that are not confirmed."""
+ANY_KERNEL = (
+    "each lowering by itself makes it fail, and it passes only without all of them: any kernel may "
+    "be at fault"
+)
+"""A note on a script that each of its lowerings makes fail."""
 
 
 class ReportedFailure(msgspec.Struct, frozen=True):
@@ -161,10 +166,19 @@ def raises_instead(units: list[str]) -> str:
     return f"with {off} off, the call of the operator in its place raises, which is no second fault"
 
 
+def suspected(units: Sequence[str]) -> list[str]:
+    """Return a note on units that are not confirmed, if there are any."""
+    return [f"{SUSPECTED}{', '.join(units)}"] if units else []
+
+
+def suspected_together(units: Sequence[str]) -> list[str]:
+    """Return notes on lowerings each of which makes a script fail, if there are any."""
+    return [ANY_KERNEL, *suspected(units)] if units else []
+
+
 def suspicion(report: Report) -> list[str]:
     """Return a note on the units that a report names without confirming them, if there are any."""
-    units = [name for name in culprit_units(report) if not is_layer(name)]
-    return [f"{SUSPECTED}{', '.join(units)}"] if units else []
+    return suspected([name for name in culprit_units(report) if not is_layer(name)])
 
 
 def suspected_units(report: Report) -> list[str]:

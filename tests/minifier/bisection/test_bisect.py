@@ -361,6 +361,24 @@ def test_units_that_cause_the_same_failure_are_alternatives() -> None:
     assert verdict.confirmed
 
 
+@pytest.mark.parametrize(
+    ("steps", "every"),
+    [
+        ([("lower.sin", "a"), ("lower.mul", "b"), ("lower.sin", "c")], True),
+        ([("postgrad.pass", "p"), ("lower.sin", "a"), ("lower.mul", "b"), ("fuse.v", "f")], True),
+        ([("lower.sin", "a"), ("lower.mul", "b"), ("lower.right", "c")], False),
+        ([("lower.sin", "a")], False),
+        ([("decompose.mul", "a"), ("lower.sin", "b")], False),
+    ],
+)
+def test_several_faults_may_be_all_lowerings_that_there_are(steps: list[Step], every: bool) -> None:
+    wrong = [step for step in steps if step[0].rpartition(".")[2] in ("sin", "mul")]
+    verdict = Program(steps, wrong_when(*wrong)).bisected()
+    assert verdict.confirmed
+    assert set(verdict.units()) == {unit for unit, _ in wrong}
+    assert verdict.every_lowering is every
+
+
 def test_alternatives_that_were_found_by_another_failure_cause_the_first_one() -> None:
     """Either step returns one tensor twice; a later step decides how that shows."""
     first, shown, last = (
