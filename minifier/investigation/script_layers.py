@@ -51,6 +51,8 @@ EAGER_COMPILES_NOTHING = (
 )
 """A note on such a script if it fails in eager in another way than when it is compiled."""
 
+WHICH_CACHE = "it passes with all caches off: one of them is at fault, or several are"
+"""A note on a script whose search ended before each cache was switched off alone."""
 
 REFUSALS = {
     "torch._dynamo.exc.UserError": "torch reports a mistake of the program: UserError",
@@ -213,6 +215,9 @@ class LayerSearch:
 
     def so_far(self) -> ScriptLayer:
         """Return what the runs so far show, after the budget ended the search."""
+        backend_or_later = (BACKEND,) in self.runs and self._passes(BACKEND)
+        if backend_or_later and (CACHE,) in self.runs and self._passes(CACHE):
+            return ScriptLayer(CACHE, self.runs, False, (WHICH_CACHE, *self._others()))
         return self._unsettled([p for p in ORDER if (p,) in self.runs and self._passes(p)])
 
     def _with_guards(self, layer: str) -> ScriptLayer:

@@ -417,6 +417,7 @@ def test_a_script_that_needs_torch_compile_to_run_still_has_a_layer() -> None:
         (2, {DYNAMO: FAILS}, "layer.dynamo"),
         (4, {DECOMPOSED: FAILS}, "layer.decompositions"),
         (4, {}, "layer.backend"),
+        (6, {CACHES: FAILS}, "layer.backend"),
     ],
 )
 def test_a_search_that_the_budget_ends_tells_what_it_knows(
@@ -443,6 +444,25 @@ def test_a_search_that_the_budget_ends_tells_what_it_knows(
     assert len(report.ladder) == answered
     assert report.faults == []
     assert (f"it is {layer} or a later one" in report.notes) == bool(layer)
+
+
+def test_a_search_that_ends_before_each_cache_was_off_names_the_caches() -> None:
+    asked: list[Off] = []
+
+    def ask(questions: tuple[Off, ...]) -> Runs:
+        if len(asked) >= 6:
+            raise BudgetUsed
+        asked.extend(questions)
+        return dict.fromkeys(questions, PASSES)
+
+    search = LayerSearch(ask, FAILS, {(): FAILS})
+    search.find()
+    with pytest.raises(BudgetUsed):
+        search.within_backend()
+    assert search.so_far().layer == "layer.cache"
+    assert search.so_far().notes == (
+        "it passes with all caches off: one of them is at fault, or several are",
+    )
 
 
 def test_a_script_that_raises_at_one_place_fails_in_eager(tmp_path: Path) -> None:
