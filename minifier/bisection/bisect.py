@@ -31,6 +31,8 @@ MOST_FAULTS = 8
 """The limit on independent faults."""
 MOST_PLACES = 4
 """The limit on places found for one unit. Beyond it the whole unit is switched off."""
+SETTING = "config."
+"""How the units of settings begin."""
 LOWERING = "lower."
 """How the units of lowerings begin."""
 GENERAL = ("fuse", "codegen", "memory")
@@ -118,6 +120,7 @@ def bisect(ask: Ask, failure: Outcome, base: Toggles, log: EventLog) -> Verdict:
     if confirmed:
         faults = needed(ask, base, faults)
         faults = [_as_alone(ask, base, fault, faults, failure) for fault in faults]
+        faults = _settings_last(faults)
         confirmed = each_matters(ask, base, faults)
     for fault in faults:
         for decision in fault.decisions:
@@ -174,6 +177,16 @@ def _as_alone(
     if not failure.same_bug(outcome):
         return fault
     return replace(fault, failure=replace(failure, decisions=fault.failure.decisions))
+
+
+def _settings_last(faults: Sequence[Fault]) -> list[Fault]:
+    """Return faults that fail alike with the settings behind the steps of the compiler.
+
+    A setting may choose a path that ignores whether a step is off. The step is at fault then.
+    """
+    if not all(fault.failure.same_bug(faults[0].failure) for fault in faults):
+        return list(faults)
+    return sorted(faults, key=lambda fault: fault.unit.startswith(SETTING))
 
 
 def _without(base: Toggles, faults: Sequence[Fault]) -> Toggles:

@@ -379,6 +379,14 @@ def test_several_faults_may_be_all_lowerings_that_there_are(steps: list[Step], e
     assert verdict.every_lowering is every
 
 
+def test_a_setting_that_ignores_whether_a_step_is_off_is_named_behind_the_step() -> None:
+    setting, lowering = ("config.wrapper", "True"), ("lower.sin", "sin")
+    verdict = Program([setting, lowering], wrong_when(setting, lowering)).bisected()
+    assert verdict.confirmed
+    assert verdict.units() == ["lower.sin", "config.wrapper"]
+    assert [fault.unit for fault in verdict.alternatives()] == ["config.wrapper"]
+
+
 def test_alternatives_that_were_found_by_another_failure_cause_the_first_one() -> None:
     """Either step returns one tensor twice; a later step decides how that shows."""
     first, shown, last = (
