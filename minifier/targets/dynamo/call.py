@@ -27,6 +27,8 @@ BREAKING = {
     "STORE_SUBSCR",
 }  # fmt: skip
 """The instructions at which Dynamo can break a graph whatever its stack holds."""
+RESTORING = "SWAP"
+"""The first instruction of the handler of a comprehension that is inlined, from Python 3.12."""
 
 
 def asked_about(toggles: Toggles) -> bool:
@@ -67,10 +69,12 @@ def can_break(translator: Any, instruction: Any) -> bool:
 def _without_try(translator: Any, instruction: Any) -> Iterator[None]:
     """Let an instruction have no handler in this block, if no `with` is open there.
 
-    Dynamo itself breaks no graph where an exception would go to the handler of a `try`.
+    Dynamo itself breaks no graph where an exception would go to the handler of a `try`. The handler
+    of a comprehension that Python inlines restores variables from the stack, so it stays.
     """
     entry = instruction.exn_tab_entry
-    if entry is None or any(map(_ends_a_with, translator.stack)):
+    inlined = entry is not None and entry.target.opname == RESTORING
+    if entry is None or inlined or any(map(_ends_a_with, translator.stack)):
         yield
         return
     instruction.exn_tab_entry = None
