@@ -421,3 +421,38 @@ def test_the_call_is_found_in_a_block_a_long_expression_and_a_special_method(
     assert lines_at_fault(found) == [found[1].subject]
     for decision, place in zip(found, places, strict=True):
         assert decision.subject.split("called.py:")[1].startswith(place)
+
+
+CLAMPED = """
+import torch
+from torch._dynamo.variables.tensor import TensorVariable
+
+original = TensorVariable.call_method
+
+def wrong(self, tx, name, args, kwargs):
+    return original(self, tx, "clamp_max" if name == "clamp_min" else name, args, kwargs)
+
+TensorVariable.call_method = wrong
+
+def step(x, calls):
+    y = torch.sin(x)
+    try:
+        y = y * 2
+        y = y.clamp_min(0.5)
+        y = y.exp()
+    finally:
+        calls.append(len(calls))
+    return y + x
+
+x = torch.linspace(-2, 2, 9)
+torch.testing.assert_close(torch.compile(step)(x, []), step(x, []))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("warm")
+def test_the_statement_is_found_in_a_try_block(tmp_path: Path) -> None:
+    statement, call = places_of(tmp_path / "clamped.py", CLAMPED)
+    assert statement.unit == "dynamo.line"
+    assert statement.subject.endswith(":16: y = y.clamp_min(0.5)  (call of `y.clamp_min`)")
+    assert call.subject.endswith(":16: y.clamp_min(0.5)")
