@@ -21,8 +21,6 @@ SAME_CAUSE = {
     "export_functionalize": "functionalize",
 }  # fmt: skip
 """Findings with the cause of another one."""
-AMONG_OTHERS = ("locals_unbound",)
-"""Findings whose cause is recognised only if one feature shows it."""
 VERSION = torch.torch_version.TorchVersion(torch.__version__)
 
 
@@ -61,5 +59,5 @@ def test_the_construct_of_a_finding_fails_and_its_cause_is_recognised(
     verdict = judged(made)
     assert verdict.status is Status.FAILED
     cause = SAME_CAUSE.get(name, name)
-    known = cause in {listed.name for listed in LISTED} and name not in AMONG_OTHERS
+    known = cause in {listed.name for listed in LISTED}
     assert listed_cause(made, verdict.signature, verdict.message, passes) == cause * known

@@ -1,4 +1,4 @@
-"""Recognises failures whose cause is that of a finding in docs/findings/python.
+"""The known causes of failures of Python programs, and how a failure with one is recognised.
 
 A cause shows itself in many features and in several ways. A failure has a listed cause if its small
 program contains the construct and passes without it, or if its message is that of the cause. A
@@ -7,85 +7,17 @@ construct that cannot be taken away must be that of the only feature that the fa
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
-import msgspec
+from tcdebug.fuzz.python.cause import BETWEEN, STALE, ListedCause
+from tcdebug.strategies.python.python_program import PythonProgram
 
-from tcdebug.fuzz.findings import is_vague
-from tcdebug.strategies.python.python_program import CodeLine, PythonProgram
-from tcdebug.strategies.python.ways import COMPILE
-
-BETWEEN = "between forward and backward"
-"""A construct: statements there."""
-STALE = "stale graph"
-WRONG = r"\| (stale graph: )?(wrong|other bits)"
-
-
-@dataclass(frozen=True)
-class ListedCause:
-    """The cause of the finding `name`.
-
-    `construct` is a pattern or BETWEEN. If `changes`, statements between calls that match
-    are the construct. `instead` is the text that takes its place; None if it cannot be taken away.
-    `said` is a pattern of the signature and message of its failures.
-    """
-
-    name: str
-    construct: str
-    instead: str | None = None
-    said: str = WRONG
-    changes: bool = False
-
-    def without(self, program: PythonProgram) -> PythonProgram:
-        """Return the program without the construct; the same if it has none."""
-        steps = program.steps
-        if self.construct == BETWEEN:
-            steps = tuple(msgspec.structs.replace(step, between=()) for step in steps)
-            return msgspec.structs.replace(program, steps=steps)
-        if self.changes:
-            steps = tuple(
-                msgspec.structs.replace(
-                    step, lines=tuple(t for t in step.lines if not re.search(self.construct, t))
-                )
-                for step in steps
-            )
-            return msgspec.structs.replace(program, steps=steps)
-        steps = tuple(
-            msgspec.structs.replace(step, lines=tuple(map(self._replaced, step.lines)))
-            for step in steps
-        )
-        return msgspec.structs.replace(
-            program, definitions=self._mapped(program.definitions), body=self._mapped(program.body),
-            steps=steps,
-        )  # fmt: skip
-
-    def explains(
-        self, program: PythonProgram, signature: str, message: str,
-        passes: Callable[[PythonProgram], bool],
-    ) -> bool:  # fmt: skip
-        """Return whether a failure has this cause. `passes` judges a program again."""
-        if not re.search(self.said, f"{signature}\n{message}", re.DOTALL):
-            return False
-        if self.instead is not None:
-            without = self.without(program)
-            return without != program and passes(without)
-        if not is_vague(signature):
-            return re.search(self.construct, program.source()) is not None
-        alone = len(program.causes) == 1 and program.way == COMPILE
-        function = "\n".join(line.rendered() for line in program.body)
-        return alone and re.search(self.construct, function) is not None
-
-    def _replaced(self, text: str) -> str:
-        return re.sub(self.construct, self.instead or "", text)
-
-    def _mapped(self, lines: tuple[CodeLine, ...]) -> tuple[CodeLine, ...]:
-        return tuple(
-            CodeLine(self._replaced(line.text), self._mapped(line.body), line.feature)
-            for line in lines
-        )
-
+FAKE = "FakeTensor .* instead of .*Tensor"
+"""What is said if a result of an exported program is a tensor without data."""
+RECORDED = "requires_grad instead of .*Tensor"
+"""What is said if a result has a gradient, and eager's has none."""
+NO_INFERENCE = "is_inference is False"
+SAVED = "saved and loaded"
 
 LISTED = (
     ListedCause("deque_full", r", maxlen=\d+", ""),
@@ -102,6 +34,46 @@ LISTED = (
     ListedCause("dict_order", r"^(\w+)\[(.+)\] = \1\.pop\(\2\)$", "", STALE, changes=True),
     ListedCause("class_bases", r"\.__bases__ = ", "", STALE, changes=True),
     ListedCause("abstract_class", r"^[A-Z]\w*\.register\([A-Z]\w*\)", "", STALE, changes=True),
+    ListedCause(
+        "getattr_shadowed", r"^[A-Z]\w*\.[a-z]\w* = ", "", STALE, changes=True,
+        needs=r"def __getattr__\(",
+    ),
+    ListedCause(
+        "function_hasattr", r"^[a-z]\w*\.[a-z]\w* = ", "", STALE, changes=True,
+        needs=r"\b(getattr|hasattr)\(",
+    ),
+    ListedCause("class_getitem", r"\b(Typed)\[(\w+)\]", r"(\1.rate * (\2))", STALE),
+    ListedCause(
+        "locals_resumed", r"\blen\(locals\(\)\)", "1", needs=r"graph_break\(\)|\.item\(\)|print\("
+    ),
+    ListedCause("locals_unbound", r"\blen\(locals\(\)\)", "1"),
+    ListedCause("version_branch", r"\b\w+\._version\b", "0"),
+    ListedCause("function_mode", r"\bAddingOne\(\)", "torch.enable_grad()"),
+    ListedCause("generator_throw", r"\.throw\(\w+\('\w*'\)\)", ".send(None)"),
+    ListedCause("generator_left", r"^break$", "pass", "side effect", needs=r"\byield\b"),
+    ListedCause("stored_generator", r"\bnext\([A-Z]+\)", "1.0", needs=r"\byield\b"),
+    ListedCause(
+        "vmap_function", r"\btorch\.vmap\(", "(lambda f: f)(", "wrong gradient",
+        needs="generate_vmap_rule",
+    ),
+    ListedCause("maximum_number", r"\b(max|min)\(\w+, (\d+\.\d+)\)", r"\2", r"float\d+.* instead"),
+    ListedCause(
+        "function_identity", r"^return value$", "return value.clone()", "is the same as",
+        needs=r"autograd\.Function",
+    ),
+    ListedCause("optimizer_inference", r"\bOPTIMIZER\.step\(\)", "pass", NO_INFERENCE),
+    ListedCause("inference_result", r"torch\.inference_mode\(\)", "torch.no_grad()", NO_INFERENCE),
+    ListedCause("export_conjugate", r"\.conj\(\)", ".conj().resolve_conj()", way=SAVED),
+    ListedCause("export_string", r"^(text\d+) = .*", r"\1 = 1", "deserializing", way=SAVED),
+    ListedCause("export_detach", r"\.detach\(\)", ".clone()", RECORDED, way="decomposed"),
+    ListedCause(
+        "export_no_grad", r"torch\.no_grad\(\)", "torch.enable_grad()", RECORDED, way="decomposed"
+    ),
+    ListedCause(
+        "export_gradient", r"torch\.func\.(grad|vjp|jacrev)\(", "(lambda f, *values: f)(", FAKE,
+        way="export",
+    ),
+    ListedCause("export_number", r"\bnumpy\.float\d+\(([\d.]+)\)", r"\1", FAKE, way="strict"),
     ListedCause("descriptor", r"\bLIMITED\.limit\b"),
     ListedCause("instance_dict", r"\.__dict__\b|\bvars\(", said=STALE),
     ListedCause("function_name", r"\.__name__\b"),
@@ -110,7 +82,6 @@ LISTED = (
     ListedCause("inherited_attribute", r"(?m)^\s*[A-Z][a-z]\w*\.\w+ [-+*]= "),
     ListedCause("intermediate_grad", r"\.grad is (not )?None"),
     ListedCause("globals_written", r"\bglobals\(\)\["),
-    ListedCause("locals_unbound", r"\blocals\(\)"),
     ListedCause("call_counter", r"\braised\.calls\b"),
     ListedCause("compiled_attribute", r"\bmarked\.seen\b"),
     ListedCause("bound_method", r"(?<!def )\bchosen\(\)", "'a'", "recompile"),
@@ -150,15 +121,44 @@ LISTED = (
     ListedCause("hook_removed", "", said="idx must not be None for hook removal"),
     ListedCause("setattr_dotted", "", said="AttrSource member must not contain"),
     ListedCause("maximum_bool", "", said=r"The argument '\w+' is not comparable"),
+    ListedCause("export_abs", "", said="op <built-in function abs> is not in _SYM_OPS"),
+    ListedCause("export_autocast", "", said="wrap_with_autocast is missing val field"),
+    ListedCause("export_jvp", r"torch\.func\.", said=r"\bescaped\?", way="export"),
+    ListedCause("complex_type", "", said=r":method_type \| StopIteration"),
+    ListedCause("data_dtype", r"\.data = ", said=r":assert_eq \| torch\.\w+ != torch\.\w+"),
+    ListedCause("data_attribute", r"^(\w+)\.data = ", r"\1 = ", r"has \.fake_device"),
+    ListedCause("dynamic_alias", "", said="size_bytes_is_heap_allocated_"),
+    ListedCause(
+        "grad_mode_number", r"set_grad_enabled\(", said=r":as_python_constant \| .*SymNodeVariable"
+    ),
+    ListedCause("negative_power", "", said=r"built-in function pow>\(\*\(s\d+, -\d"),
+    ListedCause("region_array", "", said="failed to resolve source '___from_numpy"),
+    ListedCause("region_modules", "", said=r":stamp_out_subgraph \| KeyError"),
+    ListedCause(
+        "region_transform", r"torch\.func\.", said=":_collect_fake_inputs .*Expected FakeTensor",
+        way="nested_compile_region",
+    ),
 )  # fmt: skip
 """The causes that are known. Those with a construct that can be taken away come first."""
+
+IN_TRACKER = (
+    ListedCause("pytorch#149037", r"\bstop\.value\b", said="unsupported operand .*'NoneType'"),
+    ListedCause("pytorch#149037", r"= yield from ", "= ", needs=r"\breturn\b"),
+    ListedCause(
+        "pytorch#193932", r"\.as_subclass\(", said="Multiple dispatch failed .*NotImplemented"
+    ),
+    ListedCause("pytorch#174063", "", said="Current active mode .* not registered"),
+)  # fmt: skip
+"""Causes that are not listed because an issue or a pull request of PyTorch is about them."""
+
+KNOWN = (*LISTED, *IN_TRACKER)
 
 
 def listed_cause(
     program: PythonProgram, signature: str, message: str, passes: Callable[[PythonProgram], bool]
 ) -> str:
-    """Return the name of the listed finding that has the cause of a failure; empty if none has."""
-    for cause in LISTED:
+    """Return the name of the known cause of a failure; empty if it has none."""
+    for cause in KNOWN:
         if cause.explains(program, signature, message, passes):
             return cause.name
     return ""
