@@ -20,7 +20,7 @@ RECENT = (
     "vmap_function", "dynamic_buffer", "call_counter",
 )  # fmt: skip
 """Regressions in torch 2.15."""
-MENDED = ("generator_throw", "region_modules")
+MENDED = ("generator_throw", "nan_key", "region_modules")
 """Findings that torch 2.14 and later do not have."""
 
 
@@ -199,6 +199,7 @@ CONSTRUCTS = {
     "long_handler": DrawnConstruct("long handler", then="graph break"),
     "maximum_bool": DrawnConstruct("min and max", first=(*PLAIN[:2], "n = True"), dynamic=True),
     "maximum_number": DrawnConstruct("largest number", first=WHOLE, dynamic=True),
+    "nan_key": DrawnConstruct("defaultdict", first=(*PLAIN[:2], "n = float('nan')")),
     "negative_power": DrawnConstruct("power of a number", first=NEGATIVE, dynamic=True),
     "negative_zero": DrawnConstruct("counter", first=(*PLAIN[:2], "n = -0.0"), dynamic=True),
     "optimizer_inference": DrawnConstruct(

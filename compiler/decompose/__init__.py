@@ -21,6 +21,7 @@ from tcdebug.compiler.decompose.index_fill import INDEX_FILL
 from tcdebug.compiler.decompose.nll_loss import NLL_LOSS
 from tcdebug.compiler.decompose.operator_lists import ADDED, KEPT_WHOLE
 from tcdebug.compiler.decompose.row_major import ROW_MAJOR
+from tcdebug.compiler.decompose.smooth_l1 import SMOOTH_L1
 from tcdebug.compiler.decompose.standard_deviation import DEVIATION
 from tcdebug.compiler.decompose.vector_norm import VECTOR_NORM
 from tcdebug.compiler.errors.exceptions import CompileError
@@ -31,7 +32,7 @@ Table = dict[Any, Callable[..., Any]]
 
 OWN: Table = {
     **BATCH_NORM, **DEVIATION, **VECTOR_NORM, **NLL_LOSS,
-    **ROW_MAJOR, **FLAT_INDEXING, **INDEX_FILL, **FOREACH,
+    **ROW_MAJOR, **FLAT_INDEXING, **INDEX_FILL, **FOREACH, **SMOOTH_L1,
 }  # fmt: skip
 """Decompositions that replace torch's."""
 

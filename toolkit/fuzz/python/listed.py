@@ -70,8 +70,8 @@ LISTED = (
         "export_no_grad", r"torch\.no_grad\(\)", "torch.enable_grad()", RECORDED, way="decomposed"
     ),
     ListedCause(
-        "export_gradient", r"torch\.func\.(grad|vjp|jacrev)\(", "(lambda f, *values: f)(", FAKE,
-        way="export",
+        "export_gradient", r"torch\.func\.(grad|vjp|jacrev)\(", "(lambda f, *values, **options: f)(",
+        f"{FAKE}|assert_functional_graph", way="export|AOTInductor",
     ),
     ListedCause("export_number", r"\bnumpy\.float\d+\(([\d.]+)\)", r"\1", FAKE, way="strict"),
     ListedCause("descriptor", r"\bLIMITED\.limit\b"),
@@ -117,6 +117,8 @@ LISTED = (
     ListedCause(
         "export_jacfwd", r"func\.(jacfwd|hessian)\(", said="object has no attribute 'constant'"
     ),
+    ListedCause("nan_key", "", said="NameError: name 'nan' is not defined"),
+    ListedCause("scan_item", r"\bscan\(", said="^forward . DataDependentOutputException"),
     ListedCause("long_handler", "", said="exception table entry start instruction has no offset"),
     ListedCause("hook_removed", "", said="idx must not be None for hook removal"),
     ListedCause("setattr_dotted", "", said="AttrSource member must not contain"),
