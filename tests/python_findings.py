@@ -199,7 +199,7 @@ CONSTRUCTS = {
     "long_handler": DrawnConstruct("long handler", then="graph break"),
     "maximum_bool": DrawnConstruct("min and max", first=(*PLAIN[:2], "n = True"), dynamic=True),
     "maximum_number": DrawnConstruct("largest number", first=WHOLE, dynamic=True),
-    "nan_key": DrawnConstruct("defaultdict", first=(*PLAIN[:2], "n = float('nan')")),
+    "nan_key": DrawnConstruct("default dict", first=(*PLAIN[:2], "n = float('nan')")),
     "negative_power": DrawnConstruct("power of a number", first=NEGATIVE, dynamic=True),
     "negative_zero": DrawnConstruct("counter", first=(*PLAIN[:2], "n = -0.0"), dynamic=True),
     "optimizer_inference": DrawnConstruct(

@@ -262,3 +262,9 @@ def test_what_torch_calls_an_unsupported_object_is_no_failure_of_an_export(tmp_p
     for way in ("torch.export", "torch.export, strict"):
         made = program("return [x * 2]", first=first, way=way)
         assert status(made, tmp_path, "aot_eager") is Status.DISCARDED
+
+
+def test_rows_that_a_batch_norm_normalises_are_not_equal(tmp_path: Path) -> None:
+    """Of equal rows, the result would be the rounding of their mean, times 316."""
+    made = DrawnConstruct("batch norm", first=(PLAIN[0], "y = x", "n = 1"), wanted=("y",)).program()
+    assert status(made, tmp_path, "tcdebug") is Status.PASSED

@@ -48,6 +48,9 @@ OTHER_FEATURES = [
     ("replaced_method", DrawnConstruct("__neg__", "Ranked.__neg__ = lambda self: OTHER")),
     ("instance_dict", DrawnConstruct("key in __dict__", "PLAIN.other = 1.0")),
     ("negative_zero", CONSTRUCTS["zero_sign"]),
+    ("function_identity", replace(CONSTRUCTS["function_identity"], then="add")),
+    ("export_gradient", replace(CONSTRUCTS["export_gradient"], feature="func.jacrev")),
+    ("locals_unbound", CONSTRUCTS["locals_unbound"]),
 ]  # fmt: skip
 
 
@@ -68,6 +71,8 @@ PLANTED_BESIDE = [
     ),
     (CONSTANT, program("return x * SCALE + round(n, -1)", "SCALE = 3", definitions="SCALE = 2")),
     (CONSTANT, program("return x * SCALE", "SCALE = 3", "y = -0.0", definitions="SCALE = 2")),
+    (CONSTANT, program("return x * SCALE * len(locals())", "SCALE = 3", definitions="SCALE = 2")),
+    (CONSTANT, program("return x * SCALE + x._version", "SCALE = 3", definitions="SCALE = 2")),
     (CONSTANT, program("return x * SCALE", "SCALE = 3", "max = min", definitions="SCALE = 2")),
     (
         CONSTANT,

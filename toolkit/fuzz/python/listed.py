@@ -32,6 +32,7 @@ LISTED = (
         "builtin_shadowed", r"^(max|min|len|sum|abs|round|sorted) = ", "", STALE, changes=True
     ),
     ListedCause("dict_order", r"^(\w+)\[(.+)\] = \1\.pop\(\2\)$", "", STALE, changes=True),
+    ListedCause("dict_order", r"\b(\w+)\.popitem\(\)", r"\1.pop(list(\1)[-1])", STALE),
     ListedCause("class_bases", r"\.__bases__ = ", "", STALE, changes=True),
     ListedCause("abstract_class", r"^[A-Z]\w*\.register\([A-Z]\w*\)", "", STALE, changes=True),
     ListedCause(
@@ -70,8 +71,9 @@ LISTED = (
         "export_no_grad", r"torch\.no_grad\(\)", "torch.enable_grad()", RECORDED, way="decomposed"
     ),
     ListedCause(
-        "export_gradient", r"torch\.func\.(grad|vjp|jacrev)\(", "(lambda f, *values, **options: f)(",
-        f"{FAKE}|assert_functional_graph", way="export|AOTInductor",
+        "export_gradient", r"torch\.func\.(grad|vjp|jacrev)\(",
+        "(lambda f, *values, **options: f)(", f"{FAKE}|assert_functional_graph",
+        way="export|AOTInductor",
     ),
     ListedCause("export_number", r"\bnumpy\.float\d+\(([\d.]+)\)", r"\1", FAKE, way="strict"),
     ListedCause("descriptor", r"\bLIMITED\.limit\b"),
@@ -117,6 +119,10 @@ LISTED = (
     ListedCause(
         "export_jacfwd", r"func\.(jacfwd|hessian)\(", said="object has no attribute 'constant'"
     ),
+    ListedCause(
+        "export_gradient", r"torch\.func\.(grad|vjp|jacrev)\(",
+        said="SymIntArrayRef expected to contain only concrete", way="export",
+    ),
     ListedCause("nan_key", "", said="NameError: name 'nan' is not defined"),
     ListedCause("scan_item", r"\bscan\(", said="^forward . DataDependentOutputException"),
     ListedCause("long_handler", "", said="exception table entry start instruction has no offset"),
@@ -144,6 +150,9 @@ LISTED = (
 """The causes that are known. Those with a construct that can be taken away come first."""
 
 IN_TRACKER = (
+    ListedCause(
+        "pytorch#193279", r"torch\.func\.grad\(", "(lambda f: f)(", needs=r"def setup_context\("
+    ),
     ListedCause("pytorch#149037", r"\bstop\.value\b", said="unsupported operand .*'NoneType'"),
     ListedCause("pytorch#149037", r"= yield from ", "= ", needs=r"\breturn\b"),
     ListedCause(

@@ -197,8 +197,9 @@ AUTOGRAD = (
                "for layer in LAYERS:\n    {t} = layer({t})", LAYERS, *LAYER_CHANGES),
     statements("state of a module", "{t} = {a} + len(list(MODEL.named_parameters())) + "
                "sum(p.sum() for p in MODEL.parameters())", MODEL, *MODEL_CHANGES),
-    statements("batch norm", "{t} = NORM(torch.ones(2, 3) * {a}.sum())", NORM, "NORM.eval()",
-               "NORM.train()", "NORM.momentum = None", "NORM.running_mean.fill_(2.0)"),
+    statements("batch norm", "{t} = NORM(torch.arange(6.0).reshape(2, 3) * {a}.sum())", NORM,
+               "NORM.eval()", "NORM.train()", "NORM.momentum = None",
+               "NORM.running_mean.fill_(2.0)"),
     written("dropout", "DROP({a} * 1.0)", NORM, "DROP.eval()", "DROP.p = 0.0", "DROP.train()"),
     written("hooks of a module", "HOOKED({a})", HOOKED, "RATE[0] = 3.0"),
     written("checkpoint",
