@@ -194,6 +194,7 @@ CONSTRUCTS = {
     "instance_dict": DrawnConstruct("__dict__", "PLAIN.other = 1.0"),
     "keywords_order": DrawnConstruct("keywords of a dict", "TABLE['a'] = TABLE.pop('a')"),
     "lazy_module": DrawnConstruct("lazy module", "LAZY = torch.nn.LazyLinear(3)"),
+    "list_iterator": DrawnConstruct("iterator across a break", first=PLAIN),
     "locals_resumed": DrawnConstruct("graph break", then="locals()"),
     "locals_unbound": DrawnConstruct("locals()", then="nonlocal"),
     "long_handler": DrawnConstruct("long handler", then="graph break"),

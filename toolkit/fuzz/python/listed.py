@@ -48,6 +48,9 @@ LISTED = (
         "locals_resumed", r"\blen\(locals\(\)\)", "1", needs=r"graph_break\(\)|\.item\(\)|print\("
     ),
     ListedCause("locals_unbound", r"\blen\(locals\(\)\)", "1"),
+    ListedCause(
+        "list_iterator", r"torch\._dynamo\.graph_break\(\)", "pass", needs=r"= iter\((?!\[)"
+    ),
     ListedCause("version_branch", r"\b\w+\._version\b", "0"),
     ListedCause("function_mode", r"\bAddingOne\(\)", "torch.enable_grad()"),
     ListedCause("generator_throw", r"\.throw\(\w+\('\w*'\)\)", ".send(None)"),

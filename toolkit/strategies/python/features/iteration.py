@@ -133,6 +133,9 @@ ITERATION = (
                "{t} = {a} * len(table)"),
     statements("insert before an iterator", "items = [1.0, 2.0, 3.0]\nlater = iter(items)\n"
                "first = next(later)\nitems.insert(0, 9.0)\n{t} = {a} * (first + next(later))"),
+    statements("iterator across a break", "items = [1.0, 2.0, 3.0]\nlater = iter(items)\n"
+               "next(later)\ntorch._dynamo.graph_break()\nitems.insert(0, 9.0)\n"
+               "{t} = {a} * next(later)"),
     statements("append after an iterator", "items = [1.0, 2.0]\nlater = iter(items)\n"
                "list(later)\nitems.append(4.0)\n{t} = {a} * len(list(later))"),
     statements("zip of an iterator", "source = iter([1.0, 2.0, 3.0])\n"
