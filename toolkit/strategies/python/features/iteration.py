@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tcdebug.strategies.python.feature import statements, written
+from tcdebug.strategies.python.ways import GRAPH_BREAK
 
 GENERATOR = """
 def doubled(values):
@@ -134,7 +135,7 @@ ITERATION = (
     statements("insert before an iterator", "items = [1.0, 2.0, 3.0]\nlater = iter(items)\n"
                "first = next(later)\nitems.insert(0, 9.0)\n{t} = {a} * (first + next(later))"),
     statements("iterator across a break", "items = [1.0, 2.0, 3.0]\nlater = iter(items)\n"
-               "next(later)\ntorch._dynamo.graph_break()\nitems.insert(0, 9.0)\n"
+               f"next(later)\n{GRAPH_BREAK}\nitems.insert(0, 9.0)\n"
                "{t} = {a} * next(later)"),
     statements("append after an iterator", "items = [1.0, 2.0]\nlater = iter(items)\n"
                "list(later)\nitems.append(4.0)\n{t} = {a} * len(list(later))"),
