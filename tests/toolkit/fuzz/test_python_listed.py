@@ -50,6 +50,7 @@ OTHER_FEATURES = [
     ("negative_zero", CONSTRUCTS["zero_sign"]),
     ("function_identity", replace(CONSTRUCTS["function_identity"], then="add")),
     ("export_gradient", replace(CONSTRUCTS["export_gradient"], feature="func.jacrev")),
+    ("export_gradient", replace(CONSTRUCTS["export_gradient"], feature="vjp with auxiliary")),
     ("locals_unbound", CONSTRUCTS["locals_unbound"]),
 ]  # fmt: skip
 

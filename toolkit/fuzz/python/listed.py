@@ -18,6 +18,11 @@ RECORDED = "requires_grad instead of .*Tensor"
 """What is said if a result has a gradient, and eager's has none."""
 NO_INFERENCE = "is_inference is False"
 SAVED = "saved and loaded"
+WITHOUT_VJP = (
+    "(lambda f, *values, **options: (lambda result: (result[0], None, result[1])"
+    " if type(result) is tuple else (result, lambda g: (g,)))(f(*values)))("
+)
+"""A call that returns what `vjp` does, without differentiating."""
 
 LISTED = (
     ListedCause("deque_full", r", maxlen=\d+", ""),
@@ -78,6 +83,9 @@ LISTED = (
         "(lambda f, *values, **options: f)(", f"{FAKE}|assert_functional_graph",
         way="export|AOTInductor",
     ),
+    ListedCause(
+        "export_gradient", r"torch\.func\.vjp\(", WITHOUT_VJP, FAKE, way="export|AOTInductor"
+    ),
     ListedCause("export_number", r"\bnumpy\.float\d+\(([\d.]+)\)", r"\1", FAKE, way="strict"),
     ListedCause("descriptor", r"\bLIMITED\.limit\b"),
     ListedCause("instance_dict", r"\.__dict__\b|\bvars\(", said=STALE),
@@ -97,6 +105,7 @@ LISTED = (
         "export_checkpoints", r"\bcheckpoint\(torch\.sin, ",
         "(lambda f, v, use_reentrant: f(v))(torch.sin, ", "instead of .*requires_grad",
     ),
+    ListedCause("random_dtype", r"\brandom\.Random\(\w*\)\.random\(\)", "0.25"),
     ListedCause("random_dtype", r"\brandom\.", said="float64.* instead of .*float32"),
     ListedCause(
         "region_float", "",
