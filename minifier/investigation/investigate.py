@@ -131,7 +131,7 @@ class Investigation(Generic[CandidateType]):
                 return
             if self._caused_by_toggles(branch):
                 return
-            left = branch.whole_without(lambda off: self.oracle.answer(self._whole(off)))
+            left = branch.whole_without(lambda off: self.oracle.answer_unhurried(self._whole(off)))
             if left.failed:
                 self._documenting.check_operators(branch)
             if branch.misregistered or self.findings.raises_instead(branch, left):
@@ -379,7 +379,7 @@ class Investigation(Generic[CandidateType]):
         self._find_layer(branch, oracle, failure)
         if branch.fault is None:
             return
-        if self.oracle.answer(self._whole(branch.off)).kind is not Kind.OK:
+        if self.oracle.answer_unhurried(self._whole(branch.off)).kind is not Kind.OK:
             return
         findings.branches = [branch]
         findings.confirmed = not findings.layer.in_doubt

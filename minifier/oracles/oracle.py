@@ -144,6 +144,16 @@ class Oracle(Generic[CandidateType]):
             self._runs.give_up(key)
         return self._judged_and_kept(question, tally.outcome)
 
+    def answer_unhurried(self, question: Question[CandidateType]) -> Outcome:
+        """Answer a question whose run may pass after much longer than others took to fail.
+
+        An exception early in a compile says nothing about how long the whole compile takes. The run
+        may take as long as a first one, unless the search is for a hang. Raises BudgetUsed.
+        """
+        if self.failure is None or self.failure.kind is not Kind.HANG:
+            self.reset_hang_limit()
+        return self.answer(question)
+
     def rate(self, candidate: CandidateType, toggles: Toggles, failure: Outcome, runs: int) -> Rate:
         """Return how often a candidate that has failed fails again, in `runs` further runs.
 
