@@ -18,6 +18,7 @@ from tcdebug.compiler.events.schema import Fallback
 from tcdebug.compiler.events.search_events import CandidateRan, GraphRounded
 from tcdebug.minifier.cases.layer_names import DYNAMO
 from tcdebug.minifier.cases.outcome import Kind, Outcome
+from tcdebug.minifier.cases.user_frames import TRACEBACK
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.processes.cache_folders import kernel_cache
 from tcdebug.minifier.processes.job import (
@@ -43,7 +44,6 @@ STUCK_MOST = 30.0
 """Once a capture was seen not to end: the seconds that a run may take beyond SLOWER times eager."""
 MOST_LINES = 3
 """The limit on lines that are shown of those that ask whether they are being compiled."""
-TRACEBACK = "Traceback (most recent call last):"
 NOT_ALONE = "judged"
 """A word in every event that says that a graph was not judged alone."""
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.script_text import ScriptText
-from tcdebug.minifier.cases.user_frames import frames, raising_stack, stack_of_user
+from tcdebug.minifier.cases.user_frames import TRACEBACK, frames, raising_stack, stack_of_user
 from tcdebug.minifier.oracles.question import Question
 from tcdebug.minifier.processes.cache_folders import known_kernels, link_kernels
 from tcdebug.minifier.processes.channel import Parent
@@ -35,7 +35,6 @@ DIFFERENT_VALUES = re.compile(r"are not (?:close|equal)!")
 """What torch.testing says about tensors, numbers and sequences with different values."""
 ATTRIBUTE = re.compile(r"The values for attribute '(\w+)' do not match")
 DIFFERENCE = re.compile(r"Greatest relative difference: (\S+)")
-TRACEBACK = "Traceback (most recent call last):"
 
 CLEARLY = 1e-4
 """A relative difference below this may be rounding."""

@@ -18,6 +18,7 @@ from tcdebug.minifier.cases.criteria import Criteria, PrintedLine
 from tcdebug.minifier.cases.layer_names import DYNAMO, GUARDS
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.cases.script_text import ScriptText
+from tcdebug.minifier.cases.user_frames import TRACEBACK
 from tcdebug.minifier.investigation import minimised_script as script_minimised
 from tcdebug.minifier.investigation import script_minimising
 from tcdebug.minifier.investigation.minimised_script import (
@@ -41,7 +42,7 @@ from tcdebug.minifier.oracles.question import Question
 from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job
 from tcdebug.minifier.processes.process import Limits, finished
 from tcdebug.minifier.repros.verify import LATE, Verified
-from tcdebug.minifier.subjects.forked_script import TRACEBACK, ForkedScripts, without_values
+from tcdebug.minifier.subjects.forked_script import ForkedScripts, without_values
 from tcdebug.minifier.subjects.script import outcome_of
 
 LAYER = "layer.autograd"
