@@ -12,8 +12,9 @@ from collections.abc import Callable
 from tcdebug.fuzz.python.cause import BETWEEN, STALE, ListedCause
 from tcdebug.strategies.python.python_program import PythonProgram
 
-FAKE = "FakeTensor .* instead of .*Tensor"
-"""What is said if a result of an exported program is a tensor without data."""
+FAKE = "FakeTensor .* instead of .*Tensor|Expected FakeTensor, got"
+"""What is said if a result of an exported program is a tensor without data. Before torch 2.13, the
+export itself mixes tensors with and without data."""
 RECORDED = "requires_grad instead of .*Tensor"
 """What is said if a result has a gradient, and eager's has none."""
 NO_INFERENCE = "is_inference is False"
