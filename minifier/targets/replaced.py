@@ -48,7 +48,7 @@ class LoadedFunctions:
         try:
             yield
         finally:
-            sys.meta_path.remove(hook)
+            hook.wanted.clear()  # the program may have removed the hook
 
     def _record(self, module: str) -> None:
         self.by_module[module] = dict(_functions(module))
