@@ -104,6 +104,7 @@ class Session:
         self.interpreters: Interpreters | None = None
         """Interpreters for the repros of the graph that was judged last."""
         self.loaded = LoadedFunctions()
+        """What inductor called for each operator before the script could replace it."""
 
     @property
     def suspects_hangs(self) -> bool:

@@ -1,4 +1,4 @@
-"""The causes of known failures of Python programs, and how a failure with one is recognised.
+"""How a failure of a Python program with a known cause is recognised.
 
 A cause shows itself in many features and in several ways. A failure has a listed cause if its small
 program contains the construct and passes without it, or if its message is that of the cause. A

@@ -1,9 +1,4 @@
-"""The known causes of failures of Python programs, and how a failure with one is recognised.
-
-A cause shows itself in many features and in several ways. A failure has a listed cause if its small
-program contains the construct and passes without it, or if its message is that of the cause. A
-construct that cannot be taken away must be that of the only feature that the failure needs.
-"""
+"""The known causes of failures of Python programs, listed and in the tracker; see `cause`."""
 
 from __future__ import annotations
 
