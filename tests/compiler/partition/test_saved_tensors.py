@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from graphs import aten_graph
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from judge import assert_same, gradients
 from programs import f32
@@ -279,12 +279,13 @@ VIEWS: list[Callable[[torch.Tensor], torch.Tensor]] = [
     lambda x: x[1:],
     lambda x: x[..., ::2],
     lambda x: x.unsqueeze(1).expand(-1, 2, *x.shape[1:]),
-    lambda x: x.split(2, -1)[0],
+    lambda x: x.split(2, -1)[0] if x.size(-1) else x,  # torch 2.11 cannot trace others
     lambda x: x.select(-1, 0).unsqueeze(0),
 ]
 
 
 @given(st.lists(st.sampled_from(VIEWS), max_size=4), st.booleans())
+@example([VIEWS[8], VIEWS[4], VIEWS[0], VIEWS[7]], False)  # the third view is empty
 @settings(max_examples=60, deadline=None)
 def test_views_of_views_keep_their_values(
     views: list[Callable[[torch.Tensor], torch.Tensor]], returned_too: bool
