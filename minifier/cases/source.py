@@ -23,6 +23,7 @@ from torch import fx
 from tcdebug.minifier.cases.case import Case, attributes
 from tcdebug.minifier.cases.operators import scan
 from tcdebug.minifier.cases.operators.attention import is_captured_again, reading_its_values
+from tcdebug.minifier.cases.operators.autocast import in_blocks
 from tcdebug.minifier.cases.operators.data import as_attribute
 from tcdebug.minifier.cases.operators.definitions import Definitions
 from tcdebug.minifier.cases.operators.distributed_calls import is_placed, placed_line
@@ -219,6 +220,7 @@ class _Writer:
         ]
         start = next(k for k, line in enumerate(lines) if line.startswith("def forward"))
         body = [line for line in lines[start:] if line.strip() and not _alias(line)]
+        body = in_blocks(body, graph)
         for name, value in code.globals.items():
             # classes mangle names with two leading underscores
             known = name.lstrip("_") if name.startswith("__") else name

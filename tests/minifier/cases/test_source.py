@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from torch_versions import needs_torch
 
 from tcdebug.minifier.cases.case import Case, CaseInput, clone_values, flatten
+from tcdebug.minifier.cases.operators.autocast import blocks
 from tcdebug.minifier.cases.source import Source, for_eager, load, module_source, readable_names
 from tcdebug.minifier.judging.replay import run
 
@@ -129,9 +130,6 @@ def test_names_beyond_torch_are_imported() -> None:
     assert source_of(torch.sin, torch.ones(3)).imports == ()
 
 
-@pytest.mark.skipif(
-    torch.__version__ < "2.13", reason="an older Dynamo cannot capture its own autocast again"
-)
 def test_global_state_in_a_graph_is_in_the_text() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
@@ -141,7 +139,75 @@ def test_global_state_in_a_graph_is_in_the_text() -> None:
 
     source = check(function, torch.randn(3, 3, requires_grad=True))
     assert "torch._C._set_grad_enabled(False)" in source.text
-    assert "_enter_autocast('cpu', torch.bfloat16, True, None)" in source.text
+    assert "with torch.autocast('cpu', torch.bfloat16, True, None):" in source.text
+
+
+def test_autocast_reads_as_nested_blocks() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ x
+            with torch.autocast("cpu", enabled=False):
+                z = x @ x
+            with torch.autocast("cpu", dtype=torch.float16):
+                pass
+        return (y + z) @ x
+
+    assert (
+        check(function, torch.randn(3, 3)).text
+        == """\
+class Graph(torch.nn.Module):
+    def forward(self, x):
+        with torch.autocast('cpu', torch.bfloat16, True, None):
+            y = x @ x
+            with torch.autocast('cpu', None, False, None):
+                z = x @ x
+            with torch.autocast('cpu', torch.float16, True, None):
+                pass
+        add = y + z
+        matmul_2 = add @ x
+        return (matmul_2,)
+"""
+    )
+
+
+def test_autocast_that_is_not_left_or_not_nested_stays_a_call() -> None:
+    enter, leave = torch.amp.autocast_mode._enter_autocast, torch.amp.autocast_mode._exit_autocast
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    first, second, third = (graph.call_function(enter, ("cpu", None, k, None)) for k in (0, 1, 1))
+    product = graph.call_function(torch.matmul, (x, x))
+    graph.call_function(leave, (first,))
+    graph.call_function(leave, (second,))
+    graph.output((product,))
+    assert blocks(graph) == {}
+    graph.erase_node(third)
+    assert blocks(graph) == {second.name: "_exit_autocast_1"}
+    lines = module_source(fx.GraphModule({}, graph)).text.splitlines()[2:]
+    call = "torch.amp.autocast_mode."
+    assert [line.removeprefix("        ") for line in lines] == [
+        f"_enter_autocast = {call}_enter_autocast('cpu', None, 0, None)",
+        "with torch.autocast('cpu', None, 1, None):",
+        "    matmul = torch.matmul(x, x)",
+        f"    _exit_autocast = {call}_exit_autocast(_enter_autocast)",
+        "return (matmul,)",
+    ]
+
+
+def test_autocast_is_captured_again_for_each_value_of_a_number() -> None:
+    graph = fx.Graph()
+    x, factor = graph.placeholder("x"), graph.placeholder("factor")
+    autocast = torch.amp.autocast_mode
+    entered = graph.call_function(autocast._enter_autocast, ("cpu", torch.bfloat16, True, None))
+    product = graph.call_function(torch.matmul, (x, x))
+    scaled = graph.call_function(torch.mul, (product, factor))
+    graph.call_function(autocast._exit_autocast, (entered,))
+    graph.output((scaled,))
+    inputs = (CaseInput("x", torch.ones(3, 3)), CaseInput("factor", 0.5))
+    again = torch.compile(load(Case(fx.GraphModule({}, graph), inputs), "a.py"), backend=Recorded())
+    for value in (0.5, 0.25, 0.75):
+        (result,) = again(torch.ones(3, 3), value)
+        torch.testing.assert_close(result.float(), torch.full((3, 3), 3 * value))
+    assert not torch.is_autocast_enabled("cpu")
 
 
 # -- names ----------------------------------------------------------------------------------

@@ -63,6 +63,15 @@ def test_a_listed_cause_is_recognised_in_another_feature(
     assert cause_of(construct.program(), tmp_path) == name
 
 
+def test_the_lost_value_of_a_generator_is_recognised_where_it_is_yielded(tmp_path: Path) -> None:
+    delegating = (
+        "def parts(value):\n    yield value\n    return value * 5\n"
+        "def delegating(value):\n    result = yield from parts(value)\n    yield result"
+    )
+    made = program("return list(delegating(x))[-1]", definitions=delegating)
+    assert cause_of(made, tmp_path) == "pytorch#149037"
+
+
 WINDOW = "import collections\nWINDOW = collections.deque([1.0], maxlen=9)"
 BOX = "class Box:\n    pass\nBOX = Box()\nBOX.a = 2.0\nSCALE = 2"
 CONSTANT = "missing guard of a constant"

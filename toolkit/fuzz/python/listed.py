@@ -162,7 +162,9 @@ IN_TRACKER = (
         "pytorch#193279", r"torch\.func\.grad\(", "(lambda f: f)(", needs=r"def setup_context\("
     ),
     ListedCause("pytorch#149037", r"\bstop\.value\b", said="unsupported operand .*'NoneType'"),
-    ListedCause("pytorch#149037", r"= yield from ", "= ", needs=r"\breturn\b"),
+    ListedCause(
+        "pytorch#149037", r"= yield from (\w.*)$", r"= list(\1)[-1]", needs=r"\breturn\b"
+    ),
     ListedCause(
         "pytorch#193932", r"\.as_subclass\(", said="Multiple dispatch failed .*NotImplemented"
     ),
