@@ -100,7 +100,7 @@ def inlined_where(
         name for node in graph.nodes if isinstance(node, Extern) for name in reads(node)
     }
     memory = memory_of(graph.nodes)
-    overwritten = _next_writes(graph, position)
+    writes = _writes(graph, memory)
     updated = {name for node in graph.nodes for name in written(node)}
     for name in position:
         producer = nodes[name] = prepared(nodes[name])
@@ -111,8 +111,13 @@ def inlined_where(
         consumers = [nodes[u] for u in users.get(name, ())]
         if refuses(producer, consumers, name in in_memory):
             continue
-        never = len(position)
-        last_read = min((overwritten.get(r, never) for r in reads(producer)), default=never)
+        later = (
+            place
+            for read in reads(producer)
+            for place in writes.get(memory.get(read, read), ())
+            if place > position[name]
+        )
+        last_read = min(later, default=len(position))
         for consumer in consumers:
             if isinstance(consumer, Extern) or position[consumer.name] > last_read:
                 continue
@@ -134,18 +139,12 @@ def inlined_where(
     )
 
 
-def _next_writes(graph: Graph, position: Mapping[str, int]) -> dict[str, int]:
-    """Value -> the position of the next write to its memory after it is made, if there is one."""
-    root = memory_of(graph.nodes)
-    writes: dict[str, list[int]] = {}
-    for node in graph.nodes:
+def _writes(graph: Graph, memory: Mapping[str, str]) -> dict[str, list[int]]:
+    """Memory -> the positions of the nodes that write to it, in order."""
+    found: dict[str, list[int]] = {}
+    for position, node in enumerate(graph.nodes):
         for name in written(node):
-            writes.setdefault(root.get(name, name), []).append(position[node.name])
-    found: dict[str, int] = {}
-    for name, base in [*((base, base) for base in writes), *root.items()]:
-        later = [p for p in writes.get(base, ()) if p > position.get(name, -1)]
-        if later:
-            found[name] = later[0]
+            found.setdefault(memory.get(name, name), []).append(position)
     return found
 
 

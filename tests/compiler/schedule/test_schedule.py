@@ -169,6 +169,29 @@ def test_a_producer_is_not_moved_past_a_write_to_its_operand() -> None:
     assert found.tolist() == expected
 
 
+def test_a_value_of_memory_that_was_updated_before_is_computed_in_its_consumer() -> None:
+    def function(x: torch.Tensor, at: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.index_add_(0, at, y)
+        return (x.sin() + x.cos()).tanh() * 3
+
+    (graph,) = capture(function, f32(5, 4), torch.tensor([3, 1]), f32(2, 4)).inlined
+    assert [n.name for n in graph.nodes] == ["index_add__default", "mul"]
+
+
+def test_a_value_of_memory_that_is_updated_before_and_after_stays_between() -> None:
+    def function(x: torch.Tensor, at: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.index_add_(0, at, y)
+        before = x.sin()
+        x.index_add_(0, at, y)
+        return before * x
+
+    captured = capture(function, f32(5, 4), torch.tensor([3, 1]), f32(2, 4))
+    (graph,) = captured.inlined
+    assert [n.name for n in graph.nodes] == [
+        "index_add__default", "sin", "index_add__default_1", "mul"
+    ]  # fmt: skip
+
+
 def test_reads_of_memory_run_before_later_writes() -> None:
     graph = write_between()
     dependencies = Dependencies(graph)
