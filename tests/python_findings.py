@@ -182,6 +182,11 @@ CONSTRUCTS = {
     "generator_left": DrawnConstruct("generator left early", then="multiply"),
     "generator_throw": DrawnConstruct("throw into a generator"),
     "getattr_shadowed": DrawnConstruct("shadowed __getattr__", "ANSWERING.scale = 9.0"),
+    "global_argument": DrawnConstruct(
+        "argument in a container",
+        "ARGUMENTS['x'] = y",
+        first=(PLAIN[0], "y = x * 2", "n = 1", "ARGUMENTS['x'] = x"),
+    ),
     "globals_written": DrawnConstruct("write to globals()", "LEVEL_NOW = 3.0"),
     "grad_mode_number": DrawnConstruct("set_grad_enabled", wanted=("n == 1",), dynamic=True),
     "hook_closure": DrawnConstruct("hook reads a list", between="RATES[0] = 5.0"),

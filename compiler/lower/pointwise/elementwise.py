@@ -280,12 +280,11 @@ def bitwise_not(site: Site, x: Tensor) -> Tensor:
     return _map(site, (x,), _named("bitwise_not"))
 
 
-def convert(site: Site, x: Tensor, *args: object, **kwargs: object) -> Tensor:
-    """Return a copy in the dtype of the result."""
-    if x.dtype.is_complex:
+def convert(site: Site, x: Operand, *args: object, **kwargs: object) -> Tensor:
+    """Return a copy in the dtype of the result. vmap converts numbers, too."""
+    if isinstance(x, Tensor) and x.dtype.is_complex:
         raise NotLowered("a conversion of complex numbers")
-    dtype = site.dtype
-    return site.tensor(lambda point: x.broadcast(point, dtype))
+    return site.tensor(site.operand(x, site.dtype))
 
 
 def copy(site: Site, x: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,8 @@ from tcdebug.compiler.ir.graph import Extern, Graph, Pointwise, count_kinds
 from tcdebug.compiler.ir.interpreter import reduce
 from tcdebug.compiler.lower.stage import lower_graph
 from tcdebug.compiler.lower.tables import LOWERINGS, VIEWS
+
+aten = torch.ops.aten
 
 
 def lowered(function: Callable[..., Any], *inputs: Any, **options: Any) -> Graph:
@@ -61,6 +64,31 @@ def test_an_operator_that_is_left_to_aten_has_a_reason() -> None:
     torch._dynamo.reset()
     mask = reasons(lambda x, y: torch.cat([x] * 9) + y, f32(2), f32(18))
     assert mask == {"aten.cat.default": "more than 8 tensors"}
+
+
+VMAPPED: list[tuple[Callable[[Any], Any], torch.dtype]] = [
+    (lambda v: v * 2.5, torch.int32),
+    (lambda v: v // 0.3, torch.float32),
+    (torch.func.grad(lambda v: (v * v * 2).sum()), torch.bfloat16),
+]
+NUMBERS = [
+    (2.7, torch.int64, 2), (-2.7, torch.int32, -2), (300, torch.uint8, 44), (0.0, torch.bool, 0),
+    (-0.0, torch.bool, 0), (0.1, torch.bfloat16, 0.10009765625), (1e5, torch.float16, math.inf),
+]  # fmt: skip
+
+
+def test_a_number_that_vmap_converts_becomes_a_constant() -> None:
+    def function(x: torch.Tensor) -> list[torch.Tensor]:
+        mapped = [torch.vmap(row)(x.to(dtype)) for row, dtype in VMAPPED]
+        return [*mapped, *(aten._to_copy.default(n, dtype=dtype) for n, dtype, _ in NUMBERS)]
+
+    x = torch.tensor([1.0, -3.0, 5.0])
+    results = compiled(function)(x)
+    for result, expected in zip(results, function(x), strict=True):
+        torch.testing.assert_close(result, expected, rtol=0, atol=0)
+    assert [result.item() for result in results[len(VMAPPED) :]] == [n for _, _, n in NUMBERS]
+    torch._dynamo.reset()
+    assert reasons(function, x) == {"aten._to_copy.default": "300 does not fit in torch.uint8"}
 
 
 def test_a_returned_view_is_a_view_and_not_a_copy() -> None:

@@ -133,6 +133,11 @@ def test_an_equal_call_that_compiles_again_is_a_failure(tmp_path: Path) -> None:
     assert found is not None and found.what == "recompile"
 
 
+def test_a_class_that_each_call_makes_may_be_compiled_again(tmp_path: Path) -> None:
+    making = program("class Local:\n    level = n\nreturn x * Local().level")
+    assert judged(making, tmp_path) == (Status.PASSED, "")
+
+
 def test_a_finding_with_a_python_program_is_read_as_it_was_written(tmp_path: Path) -> None:
     finding = Finding("forward | wrong result", "wrong", "eager", "", drawn(5, 3)[-1], "2.13.0")
     assert Findings(tmp_path).add(finding)

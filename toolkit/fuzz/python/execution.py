@@ -29,8 +29,9 @@ CHANGE = "change"
 """The phase of the lines that run before a call."""
 ARGUMENTS = ("x", "y")
 """The arguments that are tensors."""
-UNSEEN = ("globals()", "random.", "func.linearize(", "next(")
-"""Calls that read the last result, the state of a generator or iterator, or make a function."""
+UNSEEN = ("globals()", "random.", "func.linearize(", "next(", "    class ")
+"""Text that reads the last result or the state of a generator or iterator, or makes a function or a
+class, which is another one in each call."""
 INFERENCE = "inference_mode()"
 OWN = ("drawn", "again")
 """In messages of the exceptions and warnings of programs themselves."""
@@ -225,7 +226,7 @@ class Execution:
         """Return whether `reachable` sees all that a graph may depend on.
 
         It sees neither gradients nor the state of iterators and of thread-local objects, nor what
-        the calls in UNSEEN read or make.
+        the text in UNSEEN reads or makes.
         """
         source = self.program.source()
         if any(text in source for text in UNSEEN):

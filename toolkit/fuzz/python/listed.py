@@ -34,6 +34,7 @@ LISTED = (
     ),
     ListedCause("dict_order", r"^(\w+)\[(.+)\] = \1\.pop\(\2\)$", "", STALE, changes=True),
     ListedCause("dict_order", r"\b(\w+)\.popitem\(\)", r"\1.pop(list(\1)[-1])", STALE),
+    ListedCause("global_argument", r"^(ARGUMENTS\['x'\] = \w+)$", r"\1.clone()"),
     ListedCause("class_bases", r"\.__bases__ = ", "", STALE, changes=True),
     ListedCause("abstract_class", r"^[A-Z]\w*\.register\([A-Z]\w*\)", "", STALE, changes=True),
     ListedCause(
@@ -92,7 +93,9 @@ LISTED = (
     ListedCause("intermediate_grad", r"\.grad is (not )?None"),
     ListedCause("globals_written", r"\bglobals\(\)\["),
     ListedCause("call_counter", r"\braised\.calls\b"),
+    ListedCause("compiled_attribute", r"^marked\.seen = .*", "pass"),
     ListedCause("compiled_attribute", r"\bmarked\.seen\b"),
+    ListedCause("same_view", r"\.detach\(\)", ".clone()", "instead of the same as"),
     ListedCause("bound_method", r"(?<!def )\bchosen\(\)", "'a'", "recompile"),
     ListedCause(
         "view_in_no_grad", r"torch\.no_grad\(\)", "torch.enable_grad()", "grad_fn is set"
