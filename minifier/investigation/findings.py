@@ -74,6 +74,15 @@ class FailureFindings(Generic[CandidateType]):
         """Return whether a unit was found to be at fault."""
         return any(b.fault is not None and b.fault.unit == unit for b in self.branches)
 
+    def repeat(self, fault: Fault) -> bool:
+        """Return whether a fault found last was found before, and drop it if so, with a note."""
+        before = [b.fault.unit for b in self.branches[:-1] if b.fault is not None]
+        if fault.unit not in before:
+            return False
+        self.branches.pop()
+        self.notes.append(f"it fails with {fault.unit} off too, and {fault.unit} is named again")
+        return True
+
     def raises_instead(self, branch: Branch[CandidateType], left: Outcome) -> bool:
         """Return whether only what takes the place of a culprit raises, and note it.
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Generic
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import Fallback
 from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.bisection import any_kernel
 from tcdebug.minifier.bisection.autograd_units import TRUSTS_TRACES, find_units_of_layer
 from tcdebug.minifier.bisection.bisect import MOST_FAULTS, Ask, Fault, Verdict, bisect
 from tcdebug.minifier.bisection.certainty import CertainVerdict
@@ -34,7 +34,7 @@ from tcdebug.minifier.oracles.question import CandidateType, Question
 from tcdebug.minifier.subjects.subject import Subject
 
 LISTING = 60.0
-"""The seconds for which the units that a culprit needs are searched for in any case."""
+"""The seconds for which the units that a culprit needs are always searched for."""
 
 
 @dataclass
@@ -127,7 +127,7 @@ class Investigation(Generic[CandidateType]):
                 return
             self._bisect(branch)
             self.save(self._report("budget"))
-            if branch.fault is None or branch.uncertain or self._named_before(branch.fault):
+            if branch.fault is None or branch.uncertain or self.findings.repeat(branch.fault):
                 return
             if self._caused_by_toggles(branch):
                 return
@@ -148,17 +148,6 @@ class Investigation(Generic[CandidateType]):
         toggles = self._without(self.findings.branches[:-1]).without(off=off)
         purpose = f"the whole graph without {', '.join(off)}"
         return Question(self.findings.found.candidate, toggles, purpose)
-
-    def _named_before(self, fault: Fault) -> bool:
-        """Return whether a unit that is already off is named again, which ends the search."""
-        before = [b.fault.unit for b in self.findings.branches[:-1] if b.fault is not None]
-        if fault.unit not in before:
-            return False
-        self.findings.branches.pop()
-        self.findings.notes.append(
-            f"it fails with {fault.unit} off too, and {fault.unit} is named again"
-        )
-        return True
 
     def _caused_by_toggles(self, branch: Branch[CandidateType]) -> bool:
         """Return whether switching units off caused a failure: its smallest graph passes as is."""
@@ -197,7 +186,10 @@ class Investigation(Generic[CandidateType]):
             self._find_layer(branch, oracle, failure)
             return
         sure = self._certain_verdict(oracle, failure, branch.base)
-        if sure.verdict.faults:
+        if any_kernel.fails_instead(oracle.ask, failure, branch.base, sure.verdict):
+            self._find_layer(branch, oracle, failure)
+            self.findings.notes.append(any_kernel.NOTE)
+        elif sure.verdict.faults:
             branch.fault = sure.verdict.faults[0]
             branch.uncertain = sure.uncertain
             branch.alternatives = sure.verdict.alternatives() if sure.verdict.confirmed else ()
@@ -309,7 +301,7 @@ class Investigation(Generic[CandidateType]):
             if not self.minimising:
                 self._find_whole_layer(oracle, failure)
             return
-        if not self.minimising and self._name_fake_kernels(oracle, failure):
+        if not self.minimising and self._is_named_at_once(oracle, failure):
             return
         sure = self._certain_verdict(oracle, failure, self.findings.base)
         verdict = sure.verdict
@@ -350,6 +342,16 @@ class Investigation(Generic[CandidateType]):
             self.findings.confirmed = True
         return bool(wrong)
 
+    def _is_named_at_once(self, oracle: CandidateOracle[CandidateType], failure: Outcome) -> bool:
+        """Return whether one run names wrong fake kernels, or kernels that only copy fail too."""
+        if self._name_fake_kernels(oracle, failure):
+            return True
+        if not any_kernel.fails(oracle.ask, failure, self.findings.base):
+            return False
+        self._find_whole_layer(oracle, failure)
+        self.findings.notes.append(any_kernel.NOTE)
+        return True
+
     def _find_whole_layer(self, oracle: CandidateOracle[CandidateType], failure: Outcome) -> None:
         """Find the layer at fault for a candidate that is not minimised."""
         branch = Branch(failure, self.findings.base, self.findings.found.candidate)
@@ -367,7 +369,7 @@ class Investigation(Generic[CandidateType]):
         findings = self.findings
         if len(findings.branches) != 1 or findings.layer.rungs:
             return
-        (found,) = findings.branches
+        found = findings.branches[0]
         if found.misregistered or not (found.uncertain or found.fault is None):
             return
         best = found.best if found.fault else findings.found.candidate
@@ -390,11 +392,7 @@ class Investigation(Generic[CandidateType]):
         else:
             findings.notes += suspected(found.off)
 
-    @property
-    def _folder(self) -> Path:
-        assert self.log.folder is not None
-        return self.log.folder
-
     def _report(self, status: str) -> Report:
         """Report what is known so far."""
-        return self.findings.as_report(status, self.subject, self.oracle, self._folder)
+        assert self.log.folder is not None
+        return self.findings.as_report(status, self.subject, self.oracle, self.log.folder)

@@ -16,6 +16,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.patching import Patch, patched
 from tcdebug.minifier.cases.case import copy_module
+from tcdebug.minifier.cases.layer_names import BACKEND_CONTROL
 from tcdebug.minifier.targets.inductor.higher_order.attention import CALLS_ATEN
 from tcdebug.minifier.targets.inductor.settings import LOWERING, asked
 from tcdebug.minifier.targets.replaced import is_foreign
@@ -69,6 +70,8 @@ def lowerings(gate: Gate, log: EventLog) -> Iterator[None]:
 
         return run
 
+    copies = BACKEND_CONTROL in gate.toggles.off
+
     def node_run(original: Function) -> Function:
         @functools.wraps(original)
         def run_node(self: Any, n: torch.fx.Node) -> Any:
@@ -79,26 +82,34 @@ def lowerings(gate: Gate, log: EventLog) -> Iterator[None]:
                 elif _is_region(self, n) and not gate.allows(f"lower.{REGION}", n.name):
                     replaced.enter_context(_lowered_by(REGION, _inlined))
                 result = original(self, n)
+            if copies and _is_new(n):
+                result = _copied(result)
             if _is_inlined(result, n) and not gate.allows("fuse.inline", n.name):
                 result.realize()
             return result
 
         return run_node
 
-    def layout(original: Function) -> Function:
+    with (
+        patched(SUBSYSTEM, asking, log),
+        patched(RUN, graph_run, log),
+        patched(RUN_NODE, node_run, log),
+        patched(LAYOUT, _layout(gate), log),
+    ):
+        yield
+
+
+def _layout(gate: Gate) -> Callable[[Function], Function]:
+    """Return what lets the choice of a memory layout for convolutions ask."""
+
+    def make(original: Function) -> Function:
         def decide_layout_opt(*args: Any, **kwargs: Any) -> bool:
             decided = original(*args, **kwargs)
             return bool(decided and gate.allows("config.layout_optimization", "convolutions"))
 
         return decide_layout_opt
 
-    with (
-        patched(SUBSYSTEM, asking, log),
-        patched(RUN, graph_run, log),
-        patched(RUN_NODE, node_run, log),
-        patched(LAYOUT, layout, log),
-    ):
-        yield
+    return make
 
 
 def _is_optional(node: torch.fx.Node) -> bool:
@@ -268,6 +279,25 @@ def _lowered_by(operator: Any, function: Function) -> Iterator[None]:
         yield
     finally:
         lowering.lowerings[operator] = lowered
+
+
+def _is_new(node: torch.fx.Node) -> bool:
+    """Return whether a node calls an operator whose results share no memory with its arguments."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    schema = node.target._schema
+    return not any(value.alias_info for value in (*schema.arguments, *schema.returns))
+
+
+def _copied(result: Any) -> Any:
+    """Return what a kernel makes of the results of a plain call: the same values."""
+    if isinstance(result, tuple | list):
+        return type(result)(map(_copied, result))
+    if not isinstance(result, ir.TensorBox) or not isinstance(result.data, ir.StorageBox):
+        return result
+    if not isinstance(result.data.data, ir.ExternKernel):
+        return result
+    return lowering.lowerings[torch.ops.aten.clone.default](result)
 
 
 def _is_inlined(result: Any, node: torch.fx.Node) -> bool:

@@ -1,0 +1,56 @@
+"""A copy by a kernel tells a fault of a lowering from one that every kernel causes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from captured import captured
+from torch._inductor.codegen.cpp import CppScheduling
+from torch._inductor.lowering import lowerings
+
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.gate.toggles import Toggles
+from tcdebug.minifier.bisection import any_kernel
+from tcdebug.minifier.oracles.budget import Budget
+from tcdebug.minifier.oracles.candidate_oracle import CandidateOracle
+from tcdebug.minifier.processes.process import Limits
+from tcdebug.minifier.subjects.graph import GraphSubject, graph_oracle
+from tcdebug.minifier.targets.backends import INDUCTOR, Backend
+
+SIN = torch.ops.aten.sin.default
+
+
+def no_kernel_is_written() -> None:
+    def codegen_node(self: object, node: object) -> None:
+        raise RuntimeError("no kernel")
+
+    CppScheduling.codegen_node = codegen_node
+
+
+def a_lowering_raises() -> None:
+    def lowered(*args: object) -> None:
+        raise RuntimeError("no sine")
+
+    lowerings[SIN] = lowered
+
+
+@pytest.mark.parametrize(
+    ("plant", "every"), [(no_kernel_is_written, True), (a_lowering_raises, False)]
+)
+def test_a_failure_of_every_kernel_is_not_one_of_the_only_lowering(
+    plant: Callable[[], None], every: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TCDEBUG_LOG")
+    target = Backend(INDUCTOR, INDUCTOR, run_dir=str(tmp_path))
+    target.warm_up(EventLog(None))
+    subject = GraphSubject(target, EventLog(tmp_path), prepare=plant)
+    asked = CandidateOracle(
+        graph_oracle(subject, Limits(), Budget()), captured(torch.sin, torch.randn(8))
+    )
+    failure = asked.ask(Toggles(), "the graph")
+    assert "no kernel" in failure.message if every else "no sine" in failure.message
+    assert asked.ask(Toggles.parse([f"lower.{SIN}"]), "without its lowering").kind == "ok"
+    assert any_kernel.fails(asked.ask, failure, Toggles()) is every
