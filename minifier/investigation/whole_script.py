@@ -77,10 +77,21 @@ MENTIONED = {
     ),
 }
 """A layer that a script uses only if its text contains a name."""
+OBSERVES = re.compile(
+    r"saved_tensors_hooks|_dispatch__|next_functions|data_ptr|_version\b|tracemalloc|getrefcount|"
+    r"weakref|memory_allocated|profile"
+)
+"""What a script mentions that looks at how its operators run, not only at what they return."""
 PRINTED = "it prints {}, although it ends in the same way"
 """A note on a healthy script that prints something else in eager."""
 MOST_TRIED = 20
 """The limit on lines that are tried as the one that tells a wrong run from a right one."""
+MAY_DIFFER = (
+    "with the backend eager it prints that line too. AOTAutograd and a backend may rightly run "
+    "other operators, save other tensors, and call hooks less often: whether this is a fault is "
+    "unknown"
+)
+"""A note on a line that need not be the same when a graph is compiled."""
 IF_IT_RAISED = "if it raises where these differ, the cause can be bisected"
 
 
@@ -105,6 +116,8 @@ class PrintedInEager:
     line: PrintedLine | None
     drawn: bool = False
     """Whether the line is right if inductor draws the random numbers of eager."""
+    may_differ: bool = False
+    """Whether it may be a count of what AOTAutograd and a backend rightly do otherwise."""
 
 
 def passes_without(
@@ -322,17 +335,36 @@ def _reason(
         return PrintedInEager(found[0], None)
     lines = [(d, line_to_print(d.wanted, eager)) for d in found[:MOST_TRIED]]
     told = [(d, line) for d, line in lines if line and _tells(line, captured, compiled)]
-    for difference, line in told:
-        if not is_printed(line, alone):
-            return PrintedInEager(difference, line)
     if not told:
         return PrintedInEager(found[0], None)
+    sure = _certain(runs, told)
+    for difference, line in sure:
+        if not is_printed(line, alone):
+            return PrintedInEager(difference, line)
     uncached, drawn = _output(runs, (CACHE,)) or "", _output(runs, (OWN_RANDOM,)) or ""
     for difference, line in told:
         if is_printed(line, uncached):
             return PrintedInEager(difference, line)
-    difference, line = told[0]
-    return PrintedInEager(difference, None, is_printed(line, drawn))
+    difference, line = (sure or told)[0]
+    return PrintedInEager(difference, None, is_printed(line, drawn), not sure)
+
+
+def _certain(
+    runs: ScriptRuns, told: Sequence[tuple[PrintedDifference, PrintedLine]]
+) -> list[tuple[PrintedDifference, PrintedLine]]:
+    """Return the lines that are no counts, or are wrong where AOTAutograd traces nothing either.
+
+    What Dynamo leaves out of a program, such as a call of a hook, is a fault. Raises BudgetUsed.
+    """
+    observes = OBSERVES.search(Path(runs.job.script).read_text(errors="replace")) is not None
+    if not (observes or any(difference.counts for difference, _ in told)):
+        return list(told)
+    traced = _output(runs, (AUTOGRAD,)) or ""
+    return [
+        (difference, line)
+        for difference, line in told
+        if not (observes or difference.counts) or not is_printed(line, traced)
+    ]
 
 
 def _tells(line: PrintedLine, captured: str, compiled: Sequence[str]) -> bool:

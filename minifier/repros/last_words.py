@@ -25,6 +25,11 @@ NUMBERS = (
 """Numbers, and several numbers in a row, which count as one."""
 NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|\.\d+(?:e[-+]?\d+)?|\b(?:nan|inf)\b)")
 """A number by itself."""
+OF_PROCESS = re.compile(
+    r"(?:,\s*)?grad_fn=<[^>]*>|<?[\w.]*Backward\w*(?: object at 0x[0-9a-f]+>)?|0x[0-9a-f]+|[,)]+$"
+)
+"""Names of nodes of autograd, which a compiled function has one of, and addresses. A tensor may be
+printed in two lines because of the longer name."""
 CLOSE, SMALL = 1e-3, 1e-4
 """The relative and absolute difference between printed numbers that rounding may explain."""
 WORDS = "; "

@@ -19,7 +19,7 @@ from tcdebug.minifier.cases.exception_identity import (
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job
 from tcdebug.minifier.repros.claims import passes_without
-from tcdebug.minifier.repros.last_words import CLOSE, NUMBER, NUMBERS, SMALL, WORDS
+from tcdebug.minifier.repros.last_words import CLOSE, NUMBER, NUMBERS, OF_PROCESS, SMALL, WORDS
 from tcdebug.minifier.repros.script_setup import INPUT, found_text, keeps_input
 
 SECONDS = 600.0
@@ -81,6 +81,7 @@ def write_repro(
         expected=_expected(outcome),
         line=repr(wanted and (wanted.text, wanted.times)),
         number=repr((NUMBER.pattern, CLOSE, SMALL)),
+        process=repr(OF_PROCESS.pattern),
         patterns=repr([(pattern.pattern, other) for pattern, other in PLAIN]),
         numbers=repr([(pattern.pattern, other) for pattern, other in NUMBERS]),
         compiler=repr([(OF_COMPILER.pattern, WITH_ERROR)]),

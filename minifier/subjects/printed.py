@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from tcdebug.minifier.cases.criteria import PrintedLine
-from tcdebug.minifier.repros.last_words import CLOSE, LOGGED, NUMBER, SMALL
+from tcdebug.minifier.repros.last_words import CLOSE, LOGGED, NUMBER, OF_PROCESS, SMALL
 
 LONGEST = 120
 """The limit on the characters of a line that are shown."""
@@ -28,6 +28,15 @@ TIMED = re.compile(
 )
 """What a line with a measurement contains. A compiled program has other ones than eager."""
 
+LISTED = re.compile(r"[-\d\s,()\[\]{}]+")
+"""Whole numbers, and what stands around and between several."""
+FRACTION = re.compile(r"\d\.|\.\d|\de[-+]?\d|\bnan\b|\binf\b")
+"""What a number has that is not a whole one."""
+OF_TENSOR = re.compile(r"\btensor\(|\btorch\.Size\(")
+"""What stands before the numbers of a tensor, or its shape."""
+OPERATOR = re.compile(r"\b(?:aten|prims?|inductor)(?:\.|::)\w")
+"""The name of an operator of a graph."""
+
 
 @dataclass(frozen=True)
 class PrintedDifference:
@@ -36,12 +45,35 @@ class PrintedDifference:
     wanted: str
     got: str
     """The line of the compiled script; empty if there is none."""
+    fewer: bool = False
+    """Whether the compiled script prints the line too, but less often."""
 
     def __str__(self) -> str:
         wanted = f"`{self.wanted[:LONGEST]}` in eager"
         if not self.got:
             return f"{wanted} only"
         return f"{wanted}, and `{self.got[:LONGEST]}` compiled"
+
+    @property
+    def counts(self) -> bool:
+        """Whether it may be a count of what is compiled otherwise than eager runs it.
+
+        Such are operators, saved tensors, their shapes, and calls of hooks. Only whole numbers
+        differ then, outside of tensors, or names of operators.
+        """
+        if self.fewer:
+            return True
+        if not self.got or OF_TENSOR.search(self.wanted):
+            return False
+        if OPERATOR.search(self.wanted) or OPERATOR.search(self.got):
+            return True
+        lines = self.wanted, self.got
+        texts, numbers = zip(*((NUMBER.sub("#", x), NUMBER.findall(x)) for x in lines), strict=True)
+        if texts[0] == texts[1]:
+            differing = [pair for pair in zip(*numbers, strict=True) if pair[0] != pair[1]]
+            return not any(FRACTION.search(number) for pair in differing for number in pair)
+        fractions = any(FRACTION.search(line) for line in lines)
+        return not fractions and LISTED.sub("", lines[0]) == LISTED.sub("", lines[1])
 
 
 def printed_differences(eager: str, compiled: str, again: str) -> tuple[PrintedDifference, ...]:
@@ -58,7 +90,7 @@ def printed_differences(eager: str, compiled: str, again: str) -> tuple[PrintedD
     for what, a, a_end, b, b_end in _steps(first, second):
         wanted, got = expected[a:a_end], printed[b:b_end]
         if what == "delete":
-            found += [PrintedDifference(line, "") for line in wanted]
+            found += [PrintedDifference(line, "", _count(line, compiled) > 0) for line in wanted]
         for line, other, third in zip(wanted, got, repeated[b:b_end], strict=False):
             if other == third and not _alike(line, other):
                 found.append(PrintedDifference(line, other))
@@ -105,6 +137,7 @@ def _lines(text: str) -> list[str]:
 
 def _alike(wanted: str, got: str) -> bool:
     """Return whether lines are equal, up to numbers that differ by rounding."""
+    wanted, got = (OF_PROCESS.sub("", line) for line in (wanted, got))
     if NUMBER.sub("#", wanted) != NUMBER.sub("#", got):
         return False
     pairs = zip(NUMBER.findall(wanted), NUMBER.findall(got), strict=True)

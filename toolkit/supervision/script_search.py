@@ -27,6 +27,7 @@ from tcdebug.minifier.investigation.script_line import find_line, lines_at_fault
 from tcdebug.minifier.investigation.script_runs import outcome_without
 from tcdebug.minifier.investigation.whole_script import (
     IF_IT_RAISED,
+    MAY_DIFFER,
     PRINTED,
     Passed,
     PrintedInEager,
@@ -306,6 +307,8 @@ class ScriptSearch:
             known = [note, *(text for text in found.notes if text in ROUNDS_ONLY)]
         elif printed.drawn:
             known = [note, DRAWS_OTHERS]
+        elif printed.may_differ:
+            known = [f"{note}; {MAY_DIFFER}"]
         return msgspec.structs.replace(healthy, notes=[*known, *healthy.notes])
 
     def _graphs_passed(self, recorded: int) -> Report:

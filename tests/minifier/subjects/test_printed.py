@@ -55,6 +55,44 @@ def test_long_outputs_are_compared_at_their_beginnings_and_ends() -> None:
     assert differences(f"x\n{words}y\n", f"{words}z\n", f"{words}z\n") == []
 
 
+@pytest.mark.parametrize(
+    ("eager", "compiled"),
+    [
+        ("tensor([1.], grad_fn=<AddBackward0>)", "tensor([1.], grad_fn=<CompiledBackward>)"),
+        ("tensor([1.], grad_fn=<AddBackward0>)", "tensor([1.],\n  grad_fn=<CompiledBackward>)"),
+        ("<AddBackward0 object at 0x7f1>", "<torch.autograd.FBackward object at 0x7f2>"),
+        ("f at 0x7f1", "f at 0x7fa2"),
+    ],
+)
+def test_names_of_autograd_and_addresses_are_no_differences(eager: str, compiled: str) -> None:
+    assert differences(f"{eager}\nb\n", f"{compiled}\nb\n", f"{compiled}\nb\n") == []
+    assert differences("tensor([2.], grad_fn=<A>)\n", f"{compiled}\n", f"{compiled}\n") != []
+
+
+@pytest.mark.parametrize(
+    ("eager", "compiled", "counts"),
+    [
+        ("saved tensors: 5", "saved tensors: 3", True),
+        ("saved [(4, 8), (8, 8)]", "saved [(4, 8)]", True),
+        ("loss 0.5, 5 saved", "loss 0.5, 3 saved", True),
+        ("[aten.sin.default]", "[]", True),
+        ("hook\nhook", "hook", True),
+        ("loss 0.5", "loss 0.75", False),
+        ("hook", "other", False),
+        ("ok", "MISMATCH", False),
+        ("tensor([1, 2])", "tensor([1, 3])", False),
+        ("torch.Size([2])", "torch.Size([3])", False),
+        ("maximum 0.5", "maximum 3", False),
+        ("hook", "", False),
+    ],
+)
+def test_only_whole_numbers_outside_of_tensors_and_repeated_lines_may_be_counts(
+    eager: str, compiled: str, counts: bool
+) -> None:
+    found = printed_differences(f"{eager}\nb\n", f"{compiled}\nb\n", f"{compiled}\nb\n")
+    assert [difference.counts for difference in found] == [counts]
+
+
 def test_lines_that_differ_from_run_to_run_are_not_compared() -> None:
     first, again = "took 9.5 s\nloss 0.5\n", "took 8.1 s\nloss 0.5\n"
     assert differences("took 1.5 s\nloss 0.5\n", first, again) == []
