@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -36,6 +37,12 @@ REUSE = Patch(
 CALL = Patch(
     "torch._inductor.ir:FallbackKernel", "codegen", "memory.zero_tensor cannot be switched off"
 )
+VALUE = Patch(
+    "torch._inductor.codegen.common:CSE",
+    "generate",
+    "codegen.wide_integers cannot be switched off",
+    takes=("buffer", "expr", "dtype"),
+)
 CODE, CODE_IN_CPP = (
     Patch(
         "torch._inductor.graph:GraphLowering",
@@ -44,9 +51,18 @@ CODE, CODE_IN_CPP = (
     )
     for name in ("codegen", "codegen_with_cpp_wrapper")
 )
-PATCHES = (TILING, VECTOR_DTYPES, REUSE, CALL, CODE, CODE_IN_CPP)
+PATCHES = (TILING, VECTOR_DTYPES, REUSE, CALL, VALUE, CODE, CODE_IN_CPP)
 
 
+NARROW = {
+    torch.uint8: "uint8_t",
+    torch.int8: "int8_t",
+    torch.uint16: "uint16_t",
+    torch.int16: "int16_t",
+}
+"""The types of integers that C++ computes with as if they were `int`."""
+CONVERTED = re.compile(r"(?:decltype\(|static_cast<|c10::)|\w+(?:\[.*\])?$")
+"""Begins an expression in C++ that has the type of its value: conversions, names, loads."""
 ZERO_TENSOR, ZEROS = torch.ops.aten._efficientzerotensor.default, torch.ops.aten.zeros.default
 """The operator whose result has no memory, and the one with the same arguments whose result has."""
 THREADS = "cpp.threads"
@@ -108,6 +124,7 @@ def kernels(gate: Gate, log: EventLog) -> Iterator[None]:
         patched(TILING, vectorizing, log),
         patched(REUSE, reusing, log),
         patched(CALL, _calling(gate), log),
+        patched(VALUE, _valued(gate), log),
         patched(CODE, configured, log),
         patched(CODE_IN_CPP, configured, log),
     ):
@@ -126,6 +143,28 @@ def _calling(gate: Gate) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
             return original(self, *args, **kwargs)
 
         return codegen
+
+    return make
+
+
+def _valued(gate: Gate) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return what lets each value ask that C++ may compute wider than its type."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def generate(self: Any, buffer: Any, expr: Any, **given: Any) -> Any:
+            name = NARROW.get(given.get("dtype"))
+            if name is None or not isinstance(expr, str) or CONVERTED.match(expr):
+                return original(self, buffer, expr, **given)
+            narrow = f"static_cast<{name}>({expr})"
+            if type(V.kernel).__name__ != "CppKernel" or self.try_get(expr):
+                return original(self, buffer, expr, **given)
+            subject = f"{expr.partition('(')[0]} in {current_kernel()}"
+            if self.try_get(narrow) or not gate.allows("codegen.wide_integers", subject):
+                return original(self, buffer, narrow, **given)
+            return original(self, buffer, expr, **given)
+
+        return generate
 
     return make
 
