@@ -108,12 +108,16 @@ class LayerSearch:
     """Returns whether the script may fail in eager only because nothing is compiled there."""
     ended_alike: Callable[[Off], bool] = lambda off: False
     """Returns whether the script raises at the same statement without layers and as it is."""
+    may_share_caches: Callable[[], bool] = lambda: False
+    """Returns whether a process of the script may read what another one wrote to a cache."""
 
     def find(self) -> ScriptLayer:
         """Ask the cheapest questions first. None of them runs the script's own backend.
 
         If the backend is at fault, `within_backend` asks about its caches and its reuse of code.
         """
+        if self.may_share_caches() and (found := self._in_cache()):
+            return found
         self._run((DYNAMO,), (AUTOGRAD,))
         if self._same(DYNAMO):
             if PROGRAM_PASSES in self.used() and self._passes_with(PROGRAM_PASSES):
@@ -149,6 +153,24 @@ class LayerSearch:
         if layer not in passing:
             return self._in_doubt([p for p in passing if ORDER.index(p) < ORDER.index(lowest)])
         return self._settled(layer) if layer == BACKEND else self._with_guards(layer)
+
+    def _in_cache(self) -> ScriptLayer | None:
+        """Return the cache at fault if the script passes in eager, and without that cache.
+
+        No other layer can be at fault then. Each run of several processes takes long, so the likely
+        cache comes first.
+        """
+        likely, *others = ((name,) for name in CACHES)
+        self._run((DYNAMO,), likely)
+        if not self._passes(DYNAMO):
+            return None
+        if not self._passes(*likely):
+            self._run((CACHE,), others[0])
+            if not self._passes(CACHE):
+                return None
+            self._run(*(() if self._passes(*others[0]) else others[1:]))
+        passing = (name for name in CACHES if (name,) in self.runs and self._passes(name))
+        return self._settled(next(passing, CACHE))
 
     def _in_doubt(self, passing: list[str]) -> ScriptLayer:
         """Decide where the backends between those that pass and the failing one fail differently.
@@ -215,8 +237,9 @@ class LayerSearch:
 
     def so_far(self) -> ScriptLayer:
         """Return what the runs so far show, after the budget ended the search."""
-        backend_or_later = (BACKEND,) in self.runs and self._passes(BACKEND)
-        if backend_or_later and (CACHE,) in self.runs and self._passes(CACHE):
+        known_before = BACKEND if (BACKEND,) in self.runs else DYNAMO
+        right_before = (known_before,) in self.runs and self._passes(known_before)
+        if right_before and (CACHE,) in self.runs and self._passes(CACHE):
             return ScriptLayer(CACHE, self.runs, False, (WHICH_CACHE, *self._others()))
         return self._unsettled([p for p in ORDER if (p,) in self.runs and self._passes(p)])
 

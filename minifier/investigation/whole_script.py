@@ -77,6 +77,8 @@ MENTIONED = {
     ),
 }
 """A layer that a script uses only if its text contains a name."""
+STARTS = re.compile(r"\b(?:subprocess|multiprocessing|os\.system|popen|spawn)\b")
+"""What a script mentions that starts processes which compile with the same caches."""
 OBSERVES = re.compile(
     r"saved_tensors_hooks|_dispatch__|next_functions|data_ptr|_version\b|tracemalloc|getrefcount|"
     r"weakref|memory_allocated|profile"
@@ -251,6 +253,7 @@ def judge_script(
         runs.raised_alike,
         runs.may_count_compiles,
         runs.ended_alike,
+        lambda: runs.processes > 1 or STARTS.search(_text(job)) is not None,
     )
     try:
         failed = ScriptFailure(job, failure, search.find(), runs, search)
@@ -299,8 +302,12 @@ def shown_by_script(
 
 def _mentioned(job: Job) -> frozenset[str]:
     """Return the layers that a script uses only if its text mentions them."""
-    text = Path(job.script).read_text(errors="replace")
+    text = _text(job)
     return frozenset(layer for layer, name in MENTIONED.items() if name.search(text))
+
+
+def _text(job: Job) -> str:
+    return Path(job.script).read_text(errors="replace")
 
 
 def printed_in_eager(
@@ -356,7 +363,7 @@ def _certain(
 
     What Dynamo leaves out of a program, such as a call of a hook, is a fault. Raises BudgetUsed.
     """
-    observes = OBSERVES.search(Path(runs.job.script).read_text(errors="replace")) is not None
+    observes = OBSERVES.search(_text(runs.job)) is not None
     if not (observes or any(difference.counts for difference, _ in told)):
         return list(told)
     traced = _output(runs, (AUTOGRAD,)) or ""

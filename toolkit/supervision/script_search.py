@@ -11,7 +11,7 @@ import msgspec
 from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.cases.layer_names import CACHE, ROUNDING_CONTROLS
 from tcdebug.minifier.cases.outcome import Kind, Outcome
-from tcdebug.minifier.investigation.eager_report import eager_report
+from tcdebug.minifier.investigation.eager_report import eager_report, with_compiles
 from tcdebug.minifier.investigation.report import (
     DRAWS_OTHERS,
     Report,
@@ -236,6 +236,7 @@ class ScriptSearch:
             )
             return self._by_layers(recorded, failed.finding.layer)
         known += [*self._candidates_notes(), *self._whole_notes(recorded)]
+        report = with_compiles(report, failed.runs)
         report = msgspec.structs.replace(report, notes=[*known, *report.notes])
         if report.status == "confirmed":
             (fault,) = report.faults
