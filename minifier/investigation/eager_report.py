@@ -123,6 +123,6 @@ def _source(where: dict[str, Any]) -> str:
     """Return the text of a line; empty if it cannot be read."""
     try:
         lines = Path(where["filename"]).read_text(errors="replace").splitlines()
-        return lines[where["line"] - 1].strip()
+        return str(lines[where["line"] - 1]).strip()
     except (KeyError, OSError, IndexError):
         return ""

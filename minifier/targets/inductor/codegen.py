@@ -153,7 +153,8 @@ def _valued(gate: Gate) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def generate(self: Any, buffer: Any, expr: Any, **given: Any) -> Any:
-            name = NARROW.get(given.get("dtype"))
+            dtype = given.get("dtype")  # of several results, a list
+            name = NARROW.get(dtype) if isinstance(dtype, torch.dtype) else None
             if name is None or not isinstance(expr, str) or CONVERTED.match(expr):
                 return original(self, buffer, expr, **given)
             narrow = f"static_cast<{name}>({expr})"
