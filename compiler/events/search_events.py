@@ -208,6 +208,23 @@ class MinifyStep(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class CallChecked(Event):
+    """`run --check` checked a call of a compiled graph or function.
+
+    `check` is `results` or `guards`. `of` is the graph or the function, `call` counts its calls
+    from 1. `verdict` is `ok`, `wrong` or `not compared`; `detail` says what was compared less
+    strictly, or why nothing was.
+    """
+
+    kind: ClassVar[str] = "call.checked"
+    check: str
+    of: str
+    call: int
+    verdict: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class GuardMissing(Event):
     """Dynamo reused a graph in a call for which a new capture gives a different one.
 
@@ -347,6 +364,7 @@ SEARCH_EVENTS: tuple[type[Event], ...] = (
     BisectResult,
     MinifyPlan,
     MinifyStep,
+    CallChecked,
     GuardMissing,
     ReproWrite,
     ReproVerify,

@@ -18,7 +18,7 @@ import torch
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import Fallback
-from tcdebug.compiler.events.search_events import GuardMissing
+from tcdebug.compiler.events.search_events import CallChecked, GuardMissing
 from tcdebug.minifier.processes.process import Limits, finished
 from tcdebug.minifier.reuse.calls import compiled_calls
 from tcdebug.minifier.reuse.differences import ValueDifference, differences
@@ -113,6 +113,8 @@ class GuardCheck:
         if finding is not None and self._finding(call, history, before) is not None:
             history.found = True
             self.log.emit(finding)
+        verdict = "wrong" if history.found else "ok"
+        self.log.emit(CallChecked("guards", _name(call), history.calls, verdict))
 
     def _finding(
         self, call: CompiledCall, history: _History, before: Reachable
@@ -141,10 +143,9 @@ class GuardCheck:
         found: ValueDifference, reused: CallResult, fresh: CallResult,
     ) -> GuardMissing:  # fmt: skip
         frame, line, was, now = first_difference(reused.called, fresh.called)
-        name = getattr(call.function, "__qualname__", type(call.function).__qualname__)
         changed = list(_changes(history.captures or {}, before.paths()))[:MOST_CHANGES]
         return GuardMissing(
-            frame or name, history.calls, found.path, found.detail, changed, line, was, now
+            frame or _name(call), history.calls, found.path, found.detail, changed, line, was, now
         )
 
     def _refuse(self, reason: str) -> None:
@@ -152,6 +153,11 @@ class GuardCheck:
         if reason not in self.refused:
             self.refused.add(reason)
             self.log.emit(Fallback("a call is not checked for missing guards", reason))
+
+
+def _name(call: CompiledCall) -> str:
+    function = call.function
+    return str(getattr(function, "__qualname__", type(function).__qualname__))
 
 
 def _why_unforkable() -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tcdebug.cli.main import run
+from tcdebug.reading.checks import checks
 
 STALE = """
 def make(op):
@@ -34,7 +35,38 @@ def test_a_missing_guard_is_printed_and_the_script_then_ends_with_one(
     )
     assert lines[3].endswith(": return op(x, x)")
     assert lines[4:] == ["reused add(%0, %0)", "fresh mul(%0, %0)"]
-    assert tcdebug("run", "--check=guards", script(RIGHT)).status == 0
+    checked = "1 call of 1 compiled function checked for missing guards: {} is wrong"
+    assert checked.format("1") in done.stderr
+    done = tcdebug("run", "--check=guards", script(RIGHT))
+    assert done.status == 0
+    assert checked.format("none") in done.stderr
+
+
+def test_what_a_check_compared_is_counted_over_all_processes() -> None:
+    def record(pid: int, check: str, of: str, verdict: str, detail: str = "") -> dict[str, Any]:
+        data = {"check": check, "of": of, "call": 1, "verdict": verdict, "detail": detail}
+        return {"event": "call.checked", "pid": pid, "data": data}
+
+    drawn = "it draws"
+    assert checks([{"event": "run.start", "pid": 1, "data": {}}]) == []
+    assert checks([record(1, "results", "graph 0", "not compared", "it raised")]) == [
+        "1 call: it raised"
+    ]
+    assert checks(
+        [
+            record(1, "results", "graph 0", "ok"),
+            record(2, "results", "graph 0", "wrong"),
+            record(2, "results", "graph 0", "wrong"),
+            record(2, "results", "graph 1", "ok", drawn),
+            record(2, "results", "graph 2", "not compared", "it raised"),
+            record(1, "guards", "f", "ok"),
+        ]
+    ) == [
+        "4 calls of 3 graphs compared with eager: 2 are wrong",
+        "1 call: it draws",
+        "1 call: it raised",
+        "1 call of 1 compiled function checked for missing guards: none is wrong",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ def test_a_failure_leaves_a_repro_that_fails_and_its_path_is_printed_last(
     path = done.last_line.removeprefix("tcdebug: repro ")
     assert path.endswith("graphs/0/repro.py")
     assert "tcdebug: checking the repro in a fresh process, for 120 s at most" in done.stderr
+    assert ("1 call of 1 graph compared with eager: 1 is wrong" in done.stderr) == bool(flags)
     assert python(path).status == 1
     summary, failure = Path(path).parents[4].joinpath("failures.txt").read_text().splitlines()
     assert summary == f"exit status {status}; failing graphs: 1; missing guards: 0"
@@ -89,6 +90,7 @@ sys.exit(7)
     (tmp_path / "sub" / "script.py").write_text("import torch\n" + text.replace(", input()", ""))
     done = tcdebug("run", "--check", "sub/script.py", "-x", "--flag")
     assert done.stdout == "__main__ ['sub/script.py', '-x', '--flag'] True\n"
+    assert "tcdebug: 1 call of 1 graph compared with eager: none is wrong" in done.stderr
     assert done.status == 7
     assert list(tmp_path.glob(".tcdebug/*/graphs/*/repro.py")) == []
 

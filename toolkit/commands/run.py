@@ -28,6 +28,7 @@ from tcdebug.minifier.processes.job import (
 )
 from tcdebug.output.formats import FORMATS
 from tcdebug.output.results import of_run
+from tcdebug.reading.checks import checks
 from tcdebug.reading.run_dir import find
 from tcdebug.supervision.eager_failures import NO_GRAPH, print_script_problem
 from tcdebug.supervision.environment import disabled
@@ -44,6 +45,11 @@ OF_ANOTHER_RUN = (
     f"one that loads it in one process, with {IN_ONE_PROCESS}"
 )
 CHECK_FAILED = 1
+NOTHING_CHECKED = {
+    "results": "nothing was compared: no captured graph was called",
+    "guards": "no call was checked: none could reuse a graph",
+}
+"""What is said of a check that compared nothing."""
 
 
 def run(
@@ -94,8 +100,8 @@ def run(
     _write_failures(output, style, supervisor, ending)
     for line in (*fallbacks(folder), *_unasked(off, folder)):
         note(line)
-    if check == "results" and nothing_captured(folder):
-        note(f"nothing was compared: {(disabled() or [NO_GRAPH])[0]}")
+    for line in _checks(check, folder):
+        note(line)
     announce_repros(repros, hints=not quiet)
     show_missing_guards(missing)
     return ending
@@ -159,6 +165,15 @@ def _unasked(off: Sequence[str], folder: Path) -> list[str]:
     asked = [r["unit"] for r in events if r["event"] in ("decision", "pass") and "unit" in r]
     found = unasked(Toggles.parse(off), asked)
     return [f"--off {name}: no step of this run has this name; {n}" for name, n in found.items()]
+
+
+def _checks(check: str | None, folder: Path) -> list[str]:
+    """Return what --check has compared; why, if it was nothing."""
+    if check is None:
+        return []
+    if check == "results" and nothing_captured(folder):
+        return [f"nothing was compared: {(disabled() or [NO_GRAPH])[0]}"]
+    return checks(find(str(folder)).events()) or [NOTHING_CHECKED[check]]
 
 
 def _missing_guards(folder: Path) -> list[Mapping[str, Any]]:

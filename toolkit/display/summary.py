@@ -36,6 +36,7 @@ def show_summary(summary: Summary) -> None:
         for c in summary.caches
     ]
     _part(out, "caches", caches)
+    _part(out, "checks", summary.checks)
     _part(out, "fallbacks", [escape(clipped(f, 200)) for f in summary.fallbacks])
     _part(out, "failures", [f"[bad]{escape(clipped(f, 200))}[/]" for f in summary.failures])
 

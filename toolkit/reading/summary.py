@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from tcdebug.reading.breaks import Break, read_break
+from tcdebug.reading.checks import checks
 from tcdebug.reading.run_dir import Record, Run
 from tcdebug.reading.spans import covered, spans
 
@@ -88,6 +89,8 @@ class Summary(msgspec.Struct, frozen=True):
     caches: list[CacheRow]
     fallbacks: list[str]
     failures: list[str]
+    checks: list[str]
+    """What `run --check` has compared."""
 
 
 def summarise(run: Run, records: Sequence[Record]) -> Summary:
@@ -110,6 +113,7 @@ def summarise(run: Run, records: Sequence[Record]) -> Summary:
             f"{r['data']['what']}: {r['data']['reason']}" for r in of_kind(records, "fallback")
         ),
         failures=_distinct(_failure(r) for r in of_kind(records, "compile.fail", "failure")),
+        checks=checks(records),
     )
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import fx
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.events.search_events import GraphRecorded, ReproWrite
+from tcdebug.compiler.events.search_events import CallChecked, GraphRecorded, ReproWrite
 from tcdebug.minifier.capture.watching.journal import Journal, Scene
 from tcdebug.minifier.cases.ambient import Ambient
 from tcdebug.minifier.cases.case import flatten, from_captured, size_at_capture
@@ -35,6 +35,9 @@ from tcdebug.minifier.targets.backends import Backend
 from tcdebug.minifier.targets.describe import describe
 from tcdebug.minifier.targets.stand_ins import StandIn
 
+OWN_DRAWS = "it draws numbers of its own: only types, shapes and whether values are finite counted"
+UPDATES = "the package updates its buffers or inputs"
+RAISED = "the compiled call raised an exception"
 PATIENCE = 30.0
 """The smallest hang limit, in seconds, of a repro of what a person interrupted."""
 
@@ -209,8 +212,8 @@ class WatchedGraph:
         watcher = self.watched.watcher
         self.calls += 1
         self.scene = self._scene(values)
-        if watcher.check and self.compared:
-            self._check(values)
+        if watcher.check:
+            self._checked(values)
         self.since = time.monotonic()
         watcher.ahead(self.scene, "forward", first=self.calls == 1)
         try:
@@ -253,8 +256,21 @@ class WatchedGraph:
         ambient = Ambient.current(self.scene.ambient.settings)  # settings of the compile
         return replace(self.scene, case=case.with_inputs(now), ambient=ambient)
 
-    def _check(self, values: Sequence[Any]) -> None:
-        """Compare this call with eager on copies, forward and backward."""
+    def _checked(self, values: Sequence[Any]) -> None:
+        """Compare this call with eager if that is possible, and log the verdict."""
+        outcome, detail = self._check(values) if self.compared else (None, UPDATES)
+        verdict = "not compared" if outcome is None else outcome.kind.value
+        name = f"graph {self.scene.ordinal}"
+        watcher = self.watched.watcher
+        watcher.log.emit(CallChecked("results", name, self.calls, verdict, detail))
+        if outcome is not None and outcome.failed:
+            watcher.keep(self.scene, outcome)
+
+    def _check(self, values: Sequence[Any]) -> tuple[Outcome | None, str]:
+        """Compare this call with eager on copies, forward and backward.
+
+        Return the outcome, if any, and what was compared less strictly, or why nothing was.
+        """
         case = self.scene.case
         given = dict(zip(self.names, values, strict=True))
 
@@ -269,13 +285,10 @@ class WatchedGraph:
         try:
             actual = run(compiled, case)
         except Exception:
-            return  # the call itself will raise it
+            return None, RAISED  # the call itself will raise it
         if own_draws:
-            outcome = compare_draws([eager], [actual])
-        else:
-            outcome = compare(case, module, eager, actual)
-        if outcome.failed:
-            self.watched.watcher.keep(self.scene, outcome)
+            return compare_draws([eager], [actual]), OWN_DRAWS
+        return compare(case, module, eager, actual), ""
 
 
 def _backward_nodes(outputs: Any) -> list[Any]:
