@@ -45,7 +45,7 @@ from tcdebug.minifier.reduction.script.validity.destruction import destructive_c
 from tcdebug.minifier.reduction.script.validity.submodules import with_needed_imports
 from tcdebug.minifier.search.algorithms import first_bad
 from tcdebug.minifier.search.reducing import Interesting, reduce_ahead
-from tcdebug.minifier.subjects.forked_script import Execute, ForkedScripts, as_clear
+from tcdebug.minifier.subjects.forked_script import Execute, ForkedScripts, as_clear, is_failure
 from tcdebug.minifier.subjects.protected_files import FileProtected
 from tcdebug.minifier.targets.backends import INDUCTOR
 from tcdebug.minifier.targets.inductor.warm import set_up, warm_up_scripts
@@ -232,8 +232,8 @@ class ScriptMinimising:
         purpose = f"with the backend {STAND_INS[self._next_layer[0]]}"
         above, without = (t.without(off=self._next_layer) for t in (self._base, off))
         failure = oracle.ask(start, above, purpose)
-        wanted = self.task.kind, self.task.signature or failure.signature
-        if (failure.kind.value, failure.signature) != wanted:
+        wanted = self.task.signature or failure.signature
+        if failure.kind.value != self.task.kind or not is_failure(wanted, failure):
             return False  # versions that fail as it does there need not fail as the script does
         if oracle.ask(start, without, purpose).kind is not Kind.OK:
             return False

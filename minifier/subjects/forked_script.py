@@ -34,6 +34,8 @@ LEAST_HANG_SECONDS = 20.0
 DIFFERENT_VALUES = re.compile(r"are not (?:close|equal)!")
 """What torch.testing says about tensors, numbers and sequences with different values."""
 ATTRIBUTE = re.compile(r"The values for attribute '(\w+)' do not match")
+ASSERTION = "script | AssertionError"
+"""What the signatures of assertions begin with."""
 DIFFERENCE = re.compile(r"Greatest relative difference: (\S+)")
 
 CLEARLY = 1e-4
@@ -150,17 +152,33 @@ def without_values(outcome: Outcome, text: str, folder: str) -> Outcome:
     places = [frame.file for frame in raising_stack(text)]
     if places and not (places[-1].startswith(folder) or "/torch/testing/" in places[-1]):
         return outcome
-    attribute = ATTRIBUTE.search(last)
+    difference = DIFFERENCE.search(last)
+    message = "\n".join([outcome.message, *([difference[0]] if difference else [])])
+    return replace(outcome, signature=_of_assertion(last), message=message)
+
+
+def is_failure(signature: str, outcome: Outcome) -> bool:
+    """Return whether an outcome of a fork is the failure that a whole script has.
+
+    `signature` is that of the script's failure, which contains its message. An assertion of the
+    script in a fork has a signature without it; see `without_values`.
+    """
+    if outcome.signature == signature:
+        return True
+    return signature.startswith(ASSERTION) and outcome.signature == _of_assertion(signature)
+
+
+def _of_assertion(text: str) -> str:
+    """Return a signature that says for what kind of reason an assertion is false."""
+    attribute = ATTRIBUTE.search(text)
     kind = (
         f"other {attribute[1]}"
         if attribute
         else "values"
-        if DIFFERENT_VALUES.search(last)
+        if DIFFERENT_VALUES.search(text)
         else "false"
     )
-    difference = DIFFERENCE.search(last)
-    message = "\n".join([outcome.message, *([difference[0]] if difference else [])])
-    return replace(outcome, signature=f"script | AssertionError | {kind}", message=message)
+    return f"{ASSERTION} | {kind}"
 
 
 def _lines(text: str, folder: Path) -> frozenset[int]:

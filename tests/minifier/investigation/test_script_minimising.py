@@ -525,12 +525,25 @@ def test_a_script_that_ends_well_fails_alone_if_it_does_not_print_its_line(
     assert script_minimised._fails_alone(short, task, wanted, lambda: 100.0) is fails
 
 
+DEQUE = "AssertionError: window [2, 1, 0] instead of [4, 3, 2]"
+CLOSE = "AssertionError: Tensor-likes are not close!\n\nGreatest relative difference: 20.5"
+
+
 @pytest.mark.parametrize(
-    ("signature", "purposes"),
-    [("script | ValueError", 2), ("", 2), ("script | exit status 1", 1)],
+    ("signature", "ending", "purposes"),
+    [
+        ("script | ValueError | ValueError: #", "ValueError: 3", 2),
+        ("", "ValueError: 3", 2),
+        ("script | exit status 1", "ValueError: 3", 1),
+        (outcome_of(SCRIPT_FAILED, DEQUE).signature, DEQUE, 2),
+        (outcome_of(SCRIPT_FAILED, CLOSE).signature, CLOSE, 2),
+        (outcome_of(SCRIPT_FAILED, CLOSE).signature, DEQUE, 1),
+        ("script | exit status 1", DEQUE, 1),
+    ],
+    ids=["error", "unknown", "status", "assertion", "values", "another", "status of an assertion"],
 )
 def test_versions_run_under_another_backend_only_if_the_script_fails_alike_there(
-    tmp_path: Path, signature: str, purposes: int
+    tmp_path: Path, signature: str, ending: str, purposes: int
 ) -> None:
     """Otherwise each version would have to show a failure that the script does not have."""
     asked: list[str] = []
@@ -538,7 +551,7 @@ def test_versions_run_under_another_backend_only_if_the_script_fails_alike_there
     class Raises(Oracle[ScriptText]):
         def ask(self, candidate: ScriptText, toggles: Toggles, purpose: str) -> Outcome:
             asked.append(purpose)
-            return Outcome(Kind.EXCEPTION, "script", "script | ValueError", "ValueError: 3")
+            return without_values(outcome_of(SCRIPT_FAILED, ending), ending, str(tmp_path))
 
     task = MinimisingTask("exception", [GUARDS[DYNAMO]], DYNAMO, 100.0, signature=signature)
     job, log = Job("minimise", str(tmp_path / "s.py"), [], str(tmp_path)), EventLog(None)
