@@ -59,6 +59,10 @@ ROUNDS = (AUTOGRAD, DECOMPOSITIONS, BACKEND, GUARDS[BACKEND], AOTINDUCTOR)
 
 NONE_ALONE = "the script fails as a whole, but none of its graphs fails alone"
 """A note on a script without a graph that was seen to fail."""
+NONE_JUDGED = (
+    "its graphs were not judged alone: it fails where they run in eager, so none of them is needed"
+)
+"""A note on a script that was searched as a whole at once."""
 PASSES_WITHOUT_TCDEBUG = (
     "it passes without tcdebug in its process, which imports torch and its compiler before the "
     "script; with these, it fails in eager too"

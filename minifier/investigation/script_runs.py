@@ -80,6 +80,8 @@ class ScriptRuns:
     plain_output: Path = Path()
     stopped: Callable[[], bool] = lambda: False
     """Whether the answers are no longer wanted."""
+    harmless: bool = False
+    """Whether a run ends before it changes a file."""
 
     def ask(self, questions: tuple[Off, ...]) -> Mapping[Off, Outcome]:
         """Return how the script ends without these layers.
@@ -321,7 +323,8 @@ class _ActiveRun:
 
     def __init__(self, runs: ScriptRuns, off: Off, caches: Path, trace: Path | None) -> None:
         runs.runs += 1
-        mode, folder = ("traced", str(trace)) if trace else ("layers", runs.job.run_dir)
+        plain = "harmless" if runs.harmless else "layers"
+        mode, folder = ("traced", str(trace)) if trace else (plain, runs.job.run_dir)
         self.job = msgspec.structs.replace(runs.job, mode=mode, run_dir=folder)
         self.runs, self.off, self.caches, self.number = runs, off, caches, runs.runs
         self.output = Path(runs.job.run_dir) / f"layers-{self.number}.log"

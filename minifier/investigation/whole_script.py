@@ -16,7 +16,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.autograd_units import ALONE
 from tcdebug.minifier.bisection.layers import LayerFinding
-from tcdebug.minifier.cases.criteria import PrintedLine
+from tcdebug.minifier.cases.criteria import Criteria, PrintedLine
 from tcdebug.minifier.cases.layer_names import (
     AUTOGRAD,
     CACHE,
@@ -44,7 +44,7 @@ from tcdebug.minifier.investigation.script_runs import LEAST, ScriptRuns
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.processes.callers import ASKS
-from tcdebug.minifier.processes.job import INDUCTOR_SETUP, Job
+from tcdebug.minifier.processes.job import INDUCTOR_SETUP, WOULD_CHANGE, Job
 from tcdebug.minifier.processes.warm.sessions import WarmSessions
 from tcdebug.minifier.repros.script_repro import write_repro
 from tcdebug.minifier.repros.verify import run_both_ways
@@ -63,6 +63,10 @@ FAILS_WITHOUT_TCDEBUG = (
 )
 
 
+CHECKS_ITSELF = re.compile(r"\b(?:assert|raise|exit|unittest|testing)")
+"""What the text of a script contains that may fail by itself."""
+FIRST_LOOK, FIRST_PART = 30.0, 0.15
+"""A script may take so many seconds, and such a part of the time left, to fail without kernels."""
 SCRIPT_SHOWS = (
     "the repro runs the whole script: the graph alone lacks something that the script sets up"
 )
@@ -120,6 +124,29 @@ class PrintedInEager:
     """Whether the line is right if inductor draws the random numbers of eager."""
     may_differ: bool = False
     """Whether it may be a count of what AOTAutograd and a backend rightly do otherwise."""
+
+
+def fails_without_kernels(
+    job: Job, log: EventLog, left: float, sessions: WarmSessions | None
+) -> bool:
+    """Return whether the script passes in eager, and raises where Dynamo's graphs run in eager.
+
+    The runs leave nothing behind that a later one could see: one that would change a file or start
+    a program ends, and the answer is False. So it is if they take more than a part of the time that
+    is `left`, and if the text of the script has nothing that may fail by itself.
+    """
+    asked = job.bisect and job.wanted == Criteria() and job.resume is None
+    if not (asked and CHECKS_ITSELF.search(Path(job.script).read_text(errors="replace"))):
+        return False
+    seconds, captured = min(FIRST_LOOK, FIRST_PART * left), (AUTOGRAD,)
+    runs = ScriptRuns(job, log, LEAST, time.monotonic() + seconds, sessions, harmless=True)
+    try:
+        ended = runs.ask(((DYNAMO,), captured))
+    except BudgetUsed:
+        return False
+    raised = ended[captured].kind is Kind.EXCEPTION
+    changes = ended[captured].message == f"exit status {WOULD_CHANGE}"
+    return raised and not changes and ended[(DYNAMO,)].kind is Kind.OK
 
 
 def passes_without(

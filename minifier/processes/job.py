@@ -36,6 +36,8 @@ NOT_CAPTURED = "not captured again"
 """Begins the message about a graph that Dynamo did not capture again, so that it was not judged."""
 NO_BACKEND = 72
 """The exit status of a session whose backend is not registered. The run folder has the message."""
+WOULD_CHANGE = 75
+"""The exit status of a session that ended before it changed what a later run could see."""
 NO_END = 74
 CANNOT_END = "Dynamo cannot end the capture there"
 """The exit status of a session in which Dynamo cannot end a capture where toggles ask for it, and
@@ -116,9 +118,10 @@ class Job(msgspec.Struct, frozen=True):
 
     `mode` is a key of `sessions.modes.MODES`: search (judges and investigates graphs), eager
     (compiles nothing), compiled (compiles as the script says), layers (the same without some layers
-    of torch), traced (the same, recording what torch reports), watch (leaves repros of failures),
-    capture (leaves a repro of every graph), explain (only records what torch reports), profile
-    (also profiles the script), or values (compares the values between kernels with eager).
+    of torch), harmless (the same, ending before it changes a file), traced (the same, recording
+    what torch reports), watch (leaves repros of failures), capture (leaves a repro of every graph),
+    explain (only records what torch reports), profile (also profiles the script), or values
+    (compares the values between kernels with eager).
     In the mode minimise, changed versions of the script run instead of the script.
     """
 

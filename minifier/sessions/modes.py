@@ -46,6 +46,7 @@ from tcdebug.minifier.sessions.device_session import DeviceSession
 from tcdebug.minifier.sessions.off import program_switched, switched
 from tcdebug.minifier.sessions.search import warm_up
 from tcdebug.minifier.sessions.switching import Switching, captures_switched
+from tcdebug.minifier.subjects.harmless_runs import ended_before_changes
 from tcdebug.minifier.targets.backends import EMBEDDED
 from tcdebug.minifier.targets.interception import backward_watched, compile_patched
 from tcdebug.minifier.targets.program_passes import program_passes
@@ -108,6 +109,13 @@ def layers(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
         patches.enter_context(switched(toggles, log))
     if forced := job.backend:
         patches.enter_context(compile_patched(lambda backend: forced, log))
+
+
+def harmless_layers(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
+    """The same, ending before the script changes a file or starts a program."""
+    allowed = [Path(job.run_dir), Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])]
+    layers(job, patches, child=child)
+    patches.enter_context(ended_before_changes(allowed, EventLog(None)))
 
 
 def traced_layers(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
@@ -190,6 +198,7 @@ MODES: Mapping[str, Mode] = {
     "eager": eager,
     "compiled": compiled,
     "layers": layers,
+    "harmless": harmless_layers,
     "traced": traced_layers,
     "watch": watch,
     "explain": explain,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from tcdebug.minifier.cases.criteria import Criteria
-from tcdebug.minifier.cases.layer_names import CACHE, ROUNDING_CONTROLS
+from tcdebug.minifier.cases.layer_names import CACHE, DYNAMO, ROUNDING_CONTROLS
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.eager_report import eager_report, with_compiles
 from tcdebug.minifier.investigation.report import (
@@ -21,6 +21,7 @@ from tcdebug.minifier.investigation.report import (
 from tcdebug.minifier.investigation.script_failure import (
     IN_FRESH_PROCESSES,
     NONE_ALONE,
+    NONE_JUDGED,
     ScriptFailure,
 )
 from tcdebug.minifier.investigation.script_line import find_line, lines_at_fault, notes_on
@@ -31,6 +32,7 @@ from tcdebug.minifier.investigation.whole_script import (
     PRINTED,
     Passed,
     PrintedInEager,
+    fails_without_kernels,
     investigate_script,
     judge_script,
     printed_in_eager,
@@ -105,6 +107,8 @@ class ScriptSearch:
     def _search(self) -> Report:
         """Search the script's graphs. If none fails, run the script in eager and compiled."""
         try:
+            if report := self._without_graphs():
+                return report
             recorded = self._searched()
             if report := self.run.read_report(REPORT):
                 return self._by_cache(report, recorded) or self._by_script(report) or report
@@ -128,6 +132,18 @@ class ScriptSearch:
             return self._sometimes_failing() or self._whole_script(recorded)
         except KeyboardInterrupt:
             return self._unfinished("interrupted")
+
+    def _without_graphs(self) -> Report | None:
+        """Return the report of a script that Dynamo makes fail; none of its graphs is judged."""
+        run = self.run
+        if not fails_without_kernels(run.job, run.log, run.seconds_left, run.sessions):
+            return None
+        run.progress.say("it fails where its graphs run in eager: none is judged alone")
+        found = self._by_layers(0)
+        if not (found.confirmed and found.layer.startswith(DYNAMO)) and found.status != "budget":
+            return None
+        notes = [NONE_JUDGED if note == NONE_ALONE else note for note in found.notes]
+        return msgspec.structs.replace(found, notes=notes)
 
     def _by_cache(self, report: Report, recorded: int) -> Report | None:
         """Return the report of a script that needs a cache to fail, and not the graph of `report`.

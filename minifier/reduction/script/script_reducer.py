@@ -118,6 +118,7 @@ def _coarse(seen: Mapping[str, str]) -> tuple[CandidateReduction[ScriptText], ..
         UnwrapBlocks(loops=True),
         unused,
         DropEntries(),
+        KeepNeeded(),
         ObservedLiterals(seen),
         ConstantParameters(),
         FoldConstants(),

@@ -6,9 +6,10 @@ import ast
 from collections import defaultdict
 
 from tcdebug.minifier.cases.script_text import ScriptText
+from tcdebug.minifier.reduction.script.dropping.compiled import names_of_compiled
 from tcdebug.minifier.reduction.script.dropping.slicing import Slices, bound_names
 from tcdebug.minifier.reduction.script.dropping.statements import KeepNeeded
-from tcdebug.minifier.reduction.script.rewriting import FUNCTIONS, own_parts
+from tcdebug.minifier.reduction.script.rewriting import FUNCTIONS, last_name, own_parts
 
 ENDINGS = frozenset({"exit", "_exit", "abort", "quit"})
 """Functions that end a program."""
@@ -19,7 +20,8 @@ class DropUnused(KeepNeeded):
     """Removes statements whose results nothing uses: output, logging, values that nothing reads.
 
     A call such as `log.info(x)` is needed if something else needs `log`. What calls a function of
-    the script, a function of torch, or what raises is needed. All edits together come first.
+    the script or of torch, or compiled code, what raises, and what a function of the script
+    decorates is needed. All edits together come first.
     """
 
     name = "drop_unused"
@@ -36,6 +38,7 @@ class _Used:
 
     def __init__(self, slices: Slices) -> None:
         self._slices = slices
+        self._compiled = names_of_compiled(slices.tree)
         imports = (s for s in slices.order if isinstance(s, IMPORTS))
         self._imported = {name for s in imports for name in bound_names(s)}
         self._inside: dict[ast.stmt | None, list[ast.stmt]] = defaultdict(list)
@@ -62,6 +65,9 @@ class _Used:
         if isinstance(statement, ast.Break | ast.Continue):
             self._of[self._slices.loop_around(statement)].append(statement)
             return
+        if self._runs_compiled(statement) or self._is_registered(statement):
+            self._inside[self._slices.runs_in(statement)].append(statement)
+            return
         root = _changed(statement)
         if root is None:
             if _has_effect(statement) or self._changes_import(statement):
@@ -74,6 +80,19 @@ class _Used:
             self._inside[self._slices.runs_in(statement)].append(statement)
         for binder in binders:
             self._of[binder].append(statement)
+
+    def _runs_compiled(self, statement: ast.stmt) -> bool:
+        """Return whether a statement runs compiled code, whose capture may have side effects."""
+        calls = (n for n in own_parts(statement) if isinstance(n, ast.Call))
+        return any(last_name(call.func) in self._compiled for call in calls)
+
+    def _is_registered(self, statement: ast.stmt) -> bool:
+        """Return whether a function of the script decorates a statement, and may remember it."""
+        if not isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
+            return False
+        roots = filter(None, map(_root, statement.decorator_list))
+        binders = (b for root in roots for b in self._slices.binders(root, statement))
+        return any(isinstance(b, FUNCTIONS) for b in binders)
 
     def _changes_import(self, statement: ast.stmt) -> bool:
         """Return whether a statement stores an attribute of what the script imports: a patch."""

@@ -7,6 +7,7 @@ import ast
 import pytest
 
 from tcdebug.minifier.cases.script_text import ScriptText
+from tcdebug.minifier.reduction.script.dropping.compiled import names_of_compiled
 from tcdebug.minifier.reduction.script.dropping.unused import DropUnused
 
 
@@ -47,12 +48,43 @@ def left_of(text: str) -> str:
             "class A:\n    n: int = 1\n\n    def f(self):\n        pass\nassert A().n",
             "class A:\n    n: int = 1\nassert A().n",
         ),
+        (
+            "g = torch.compile(f)\ny = g(x)\nz = f(x)\nassert 0",
+            "g = torch.compile(f)\ny = g(x)\nassert 0",
+        ),
+        (
+            "def r(g):\n    y = g(x)\n    return y\nz = r(f if e else compile(f))\nassert 0",
+            "def r(g):\n    y = g(x)\n    return y\nz = r(f if e else compile(f))\nassert 0",
+        ),
+        (
+            "def f(g):\n    return g\n@f\ndef g(x):\n    pass\n@o\ndef h(x):\n    pass\nassert 0",
+            "def f(g):\n    return g\n\n@f\ndef g(x):\n    pass\nassert 0",
+        ),
         ("m.flag = 1\nassert m.flag", "m.flag = 1\nassert m.flag"),
         ("m.flag = 1\nassert m.other", "assert m.other"),
     ],
 )  # fmt: skip
 def test_what_no_effect_of_a_script_needs_is_dropped_at_once(text: str, left: str) -> None:
     assert left_of(text) == left
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("g = torch.compile(f)", {"g"}),
+        ("self.g: C = f if e else torch.compile(f)\nh = self.g", {"g", "h"}),
+        ("m.compile()\nself.n.compile()", {"m", "n"}),
+        ("@torch.compile(backend=b)\ndef f(x): pass\n@compile\ndef g(x): pass", {"f", "g"}),
+        ("def f():\n    return torch.compile(m)\ng = f()", {"f", "g"}),
+        (
+            "class T:\n    def r(self, a, b):\n        b()\nt.r(1, g)\ng = compile(f)",
+            {"g", "r", "b"},
+        ),
+        ("re.compile\nf(compile)\ng = f", set()),
+    ],
+)
+def test_names_of_compiled_code_are_followed(text: str, names: set[str]) -> None:
+    assert names_of_compiled(ast.parse(text)) == names
 
 
 def test_an_edit_that_others_need_brings_back_what_it_needs() -> None:

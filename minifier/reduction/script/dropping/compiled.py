@@ -1,0 +1,86 @@
+"""The names in a script that stand for compiled code, or for functions that run it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tcdebug.minifier.reduction.script.rewriting import FUNCTIONS, last_name
+
+COMPILES = "compile"
+"""The last part of the names of torch.compile and of the method of a module."""
+
+
+def names_of_compiled(tree: ast.Module) -> frozenset[str]:
+    """Return the names and attributes whose calls may run compiled code.
+
+    A name counts if it is bound to an expression that compiles something, to a function that
+    returns such an expression, or to a parameter that is given one. So does a function that calls
+    one of these. Two names are not told apart by their scopes.
+    """
+    found: set[str] = set()
+    functions = {n.name: n for n in ast.walk(tree) if isinstance(n, FUNCTIONS)}
+    before = -1
+    while len(found) != before:
+        before = len(found)
+        for node in ast.walk(tree):
+            found.update(_found_at(node, found, functions))
+    return frozenset(found)
+
+
+def calls_compiled(node: ast.AST, names: frozenset[str] | set[str]) -> bool:
+    """Return whether an expression or a statement calls one of these names."""
+    calls = (n for n in ast.walk(node) if isinstance(n, ast.Call))
+    return any(last_name(call.func) in names for call in calls)
+
+
+def _found_at(
+    node: ast.AST, found: set[str], functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef]
+) -> Iterator[str]:
+    """Yield further names that a node shows to stand for compiled code."""
+    match node:
+        case ast.Assign(targets=targets, value=value):
+            if _is_compiled(value, found):
+                yield from filter(None, map(last_name, targets))
+        case ast.AnnAssign(target=target, value=ast.expr() as value):
+            if _is_compiled(value, found):
+                yield last_name(target)
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=compiled, attr="compile"))):
+            yield last_name(compiled)
+        case ast.Call(func=called, args=args):
+            if function := functions.get(last_name(called)):
+                yield from _parameters_given(function, args, found)
+    if isinstance(node, FUNCTIONS):
+        decorated = any(
+            _is_compiled(d, found) or last_name(d) == COMPILES for d in _decorators(node)
+        )
+        inside = any(calls_compiled(s, found) or _returns(s, found) for s in node.body)
+        if decorated or inside:
+            yield node.name
+
+
+def _decorators(node: ast.AST) -> list[ast.expr]:
+    return node.decorator_list if isinstance(node, FUNCTIONS) else []
+
+
+def _returns(statement: ast.stmt, found: set[str]) -> bool:
+    values = (n.value for n in ast.walk(statement) if isinstance(n, ast.Return) and n.value)
+    return any(_is_compiled(value, found) for value in values)
+
+
+def _is_compiled(value: ast.expr, found: set[str]) -> bool:
+    """Return whether an expression compiles something, or is what such a name stands for."""
+    calls = (n for n in ast.walk(value) if isinstance(n, ast.Call))
+    if any(last_name(call.func) == COMPILES for call in calls):
+        return True
+    return last_name(value.func if isinstance(value, ast.Call) else value) in found
+
+
+def _parameters_given(
+    function: ast.FunctionDef | ast.AsyncFunctionDef, args: list[ast.expr], found: set[str]
+) -> Iterator[str]:
+    """Yield the parameters of a function that are given compiled code."""
+    names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
+    if names[:1] == ["self"]:
+        del names[0]
+    yield from (name for name, arg in zip(names, args, strict=False) if _is_compiled(arg, found))
