@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,15 @@ print(json.dumps([torch.__version__, platform.python_version()]))
 KEPT = platformdirs.user_cache_path("tcdebug") / "environments"
 """The folder of the environments, one for each version of torch and Python."""
 MOST_MESSAGE = 500
+UNREACHABLE = re.compile(
+    r"(?:Failed to establish a new connection|Temporary failure in name resolution|"
+    r"Name or service not known|No route to host|Network is unreachable|Connection refused|"
+    r"Connection reset|Read timed out|error sending request|dns error|ProxyError|"
+    r"CERTIFICATE_VERIFY_FAILED)[^'\"\n]*"
+)
+"""What installers print if they cannot reach an index. Errors about versions follow."""
+ERROR = re.compile(r"^\s*(?:ERROR:|error:|╰─▶|Caused by:)\s*(.+)", re.M)
+"""An error of an installer among its warnings. The first one says most."""
 
 
 class NotInstalled(Exception):
@@ -88,11 +98,25 @@ def made(folder: Path, base: str, wanted: Sequence[str], index_url: str = "") ->
     shutil.rmtree(folder, ignore_errors=True)  # uv has an option for this since version 0.8 only
     if uv := shutil.which("uv"):
         ran([uv, "venv", "--quiet", "--python", base, str(folder)])
-        ran([uv, "pip", "install", "--quiet", "--python", str(python), *index, *wanted])
+        install = [uv, "pip", "install", "--quiet", "--python", str(python)]
     else:
         ran([base, "-m", "venv", str(folder)])
-        ran([str(python), "-m", "pip", "install", "-q", *index, *wanted])
+        install = [str(python), "-m", "pip", "install", "-q"]
+    ran([*install, *index, *wanted], why_not_installed)
     return python
+
+
+def why_not_installed(output: str) -> str:
+    """Return why an installer failed, given its output, in which warnings may come first."""
+    if unreachable := UNREACHABLE.search(output):
+        return f"no package index was reached: {unreachable[0]}"
+    errors = ERROR.findall(output)
+    return errors[0] if errors else end(output)
+
+
+def end(output: str) -> str:
+    """Return the end of the output of a command."""
+    return output.strip()[-MOST_MESSAGE:]
 
 
 def checked(python: Path, version: str) -> TorchPython:
@@ -104,8 +128,8 @@ def checked(python: Path, version: str) -> TorchPython:
     return TorchPython(python, found, python_version)
 
 
-def ran(command: Sequence[str]) -> str:
-    """Return the output of a command. Raises NotInstalled if it fails."""
+def ran(command: Sequence[str], why: Callable[[str], str] = end) -> str:
+    """Return the output of a command. Raises NotInstalled, which says `why`, if it fails."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
@@ -113,5 +137,5 @@ def ran(command: Sequence[str]) -> str:
     except OSError as problem:
         raise NotInstalled(f"{command[0]}: {problem.strerror}") from None
     if done.returncode != 0:
-        raise NotInstalled((done.stderr or done.stdout).strip()[-MOST_MESSAGE:])
+        raise NotInstalled(why(done.stderr or done.stdout))
     return done.stdout

@@ -13,6 +13,7 @@ from tcdebug.minifier.reduction import CandidateReduction
 from tcdebug.minifier.reduction.loop import ReductionLoop, Reductions
 from tcdebug.minifier.reduction.script.dropping.statements import (
     DropStatements,
+    KeepFirst,
     KeepNeeded,
     UnwrapBlocks,
 )
@@ -118,7 +119,7 @@ def _coarse(seen: Mapping[str, str]) -> tuple[CandidateReduction[ScriptText], ..
         UnwrapBlocks(loops=True),
         unused,
         DropEntries(),
-        KeepNeeded(),
+        KeepFirst(),
         ObservedLiterals(seen),
         ConstantParameters(),
         FoldConstants(),

@@ -21,7 +21,13 @@ from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.repros.repro import Repro, write
 from tcdebug.minifier.repros.script_repro import write_repro
-from tcdebug.since.environments import Environments, NotInstalled, made, ran
+from tcdebug.since.environments import (
+    Environments,
+    NotInstalled,
+    made,
+    ran,
+    why_not_installed,
+)
 from tcdebug.since.trials import Standing, Trials
 
 REPRO = """
@@ -191,6 +197,37 @@ def test_an_environment_that_cannot_be_made_says_why(tmp_path: Path) -> None:
     none = Environments(base=str(tmp_path / "python"), folder=tmp_path)
     with pytest.raises(NotInstalled, match="No such file"):
         none.interpreter("2.13")
+
+
+@pytest.mark.parametrize(
+    ("output", "why"),
+    [
+        (
+            "WARNING: Location 'file:///x' is ignored: it is neither a file nor a directory.\n"
+            "ERROR: Could not find a version that satisfies the requirement torch==2.99.* (2.1)\n"
+            "ERROR: No matching distribution found for torch==2.99.*\n"
+            "[notice] A new release of pip is available",
+            "Could not find a version that satisfies the requirement torch==2.99.* (2.1)",
+        ),
+        (
+            "WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError('<C "
+            "object at 0x7f>: Failed to establish a new connection: [Errno 111] Connection "
+            "refused')': /simple/torch/\n"
+            "ERROR: Cannot install torch==2.12.* because of conflicting dependencies.\n",
+            "no package index was reached: Failed to establish a new connection: [Errno 111] "
+            "Connection refused",
+        ),
+        (
+            "  x No solution found when resolving dependencies:\n"
+            "  ╰─▶ Because there is no version of torch==2.99.*, it cannot be used.",
+            "Because there is no version of torch==2.99.*, it cannot be used.",
+        ),
+        ("Killed\n", "Killed"),
+    ],
+    ids=["unknown version", "no network", "uv", "something else"],
+)
+def test_the_reason_of_an_installer_is_told_from_its_warnings(output: str, why: str) -> None:
+    assert why_not_installed(output) == why
 
 
 WHEEL = {

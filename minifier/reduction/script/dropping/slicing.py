@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tcdebug.minifier.reduction.script.rewriting import DEFINITIONS, FUNCTIONS, own_parts
@@ -35,19 +35,43 @@ class Slices:
     )
     _attributes: dict[str, list[ast.stmt]] = field(default_factory=lambda: defaultdict(list))
     _star_imports: list[ast.stmt] = field(default_factory=list)
+    _spare: frozenset[ast.stmt] = frozenset()
 
     def __post_init__(self) -> None:
         self._enter(self.tree, None, (self.tree,))
 
-    def needed_by(self, seeds: Iterable[ast.stmt]) -> set[ast.stmt]:
-        """Return the statements and all statements that they need."""
+    def needed_by(
+        self, seeds: Iterable[ast.stmt], spare: Collection[ast.stmt] = ()
+    ) -> set[ast.stmt]:
+        """Return the statements and all statements that they need.
+
+        Of several statements that bind a name, those that are `spare` are needed only if all are,
+        and of these only the first. Where a parameter has the name, none is.
+        """
+        self._spare = frozenset(spare)
+        return self.closure([*seeds, *self._star_imports])
+
+    def closure(
+        self,
+        seeds: Iterable[ast.stmt],
+        further: Callable[[ast.stmt], Iterable[ast.stmt]] = lambda statement: (),
+    ) -> set[ast.stmt]:
+        """Return the statements, all statements that they need, and what is `further` needed.
+
+        What a class stores in an attribute is needed only if the class is.
+        """
         kept: set[ast.stmt] = set()
-        left = [*seeds, *self._star_imports]
+        waiting: dict[ast.stmt, list[ast.stmt]] = defaultdict(list)
+        left = [*seeds]
         while left:
             statement = left.pop()
-            if statement not in kept:
-                kept.add(statement)
-                left.extend(self.needs(statement))
+            if statement in kept:
+                continue
+            kept.add(statement)
+            left += [*self.needs(statement), *further(statement), *waiting.pop(statement, ())]
+            for store in self._stores(statement):
+                owner = self._class_around(store)
+                (left if owner is None or owner in kept else waiting[owner]).append(store)
         return kept
 
     def _enter(self, node: ast.AST, parent: ast.stmt | None, scopes: tuple[Scope, ...]) -> None:
@@ -101,24 +125,39 @@ class Slices:
         return self._binders(name, self._scopes[statement])
 
     def needs(self, statement: ast.stmt) -> Iterator[ast.stmt]:
-        """Yield the statements that a statement needs directly."""
+        """Yield the statements that a statement needs directly, apart from attributes."""
         parent = self._parents[statement]
         if parent is not None:
             yield parent
         for node in own_parts(statement):
             if isinstance(node, ast.Name):
                 yield from self._binders(node.id, self._scopes[statement])
-            elif isinstance(node, ast.Attribute):
-                yield from self._attributes.get(node.attr, ())
         if isinstance(statement, FUNCTIONS):
             yield from (s for s in self.order if self._returns(s, statement))
         elif isinstance(statement, ast.ClassDef):
             yield from (s for s in statement.body if _called_implicitly(s))
 
+    def _stores(self, statement: ast.stmt) -> Iterator[ast.stmt]:
+        """Yield the statements that store an attribute which a statement names."""
+        for node in own_parts(statement):
+            if isinstance(node, ast.Attribute):
+                yield from self._attributes.get(node.attr, ())
+
+    def _class_around(self, statement: ast.stmt) -> ast.ClassDef | None:
+        """Return the innermost class around a statement."""
+        around = self._parents[statement]
+        while around is not None and not isinstance(around, ast.ClassDef):
+            around = self._parents[around]
+        return around
+
     def _binders(self, name: str, scopes: tuple[Scope, ...]) -> list[ast.stmt]:
         for scope in scopes:
             if found := self._binding.get((scope, name)):
-                return found
+                left = [s for s in found if s not in self._spare]
+                given = isinstance(scope, FUNCTIONS) and name in _parameters(scope)
+                if not self._spare:
+                    return found
+                return left or ([] if given else found[:1])
             if isinstance(scope, FUNCTIONS) and name in _parameters(scope):
                 return []
         return []

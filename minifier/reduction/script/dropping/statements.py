@@ -36,12 +36,31 @@ class KeepNeeded:
 
     def apply(self, script: ScriptText, edits: Sequence[str]) -> ScriptText | None:
         """Return the script without these statements, as far as others do not need them."""
+        return self._applied(script, edits, first=False)
+
+    def _applied(
+        self, script: ScriptText, edits: Sequence[str], *, first: bool
+    ) -> ScriptText | None:
         tree = ast.parse(script.text)
         slices = Slices(tree)
         dropped = {slices.order[int(number)] for number in edits}
-        kept = slices.needed_by(s for s in slices.order if s not in dropped)
+        spare = dropped if first else ()
+        kept = slices.needed_by((s for s in slices.order if s not in dropped), spare)
         text = rewritten(tree, [Rewrite.of(s) for s in slices.order if s not in kept])
         return None if text is None else script.with_text(text)
+
+
+class KeepFirst(KeepNeeded):
+    """Removes statements, except those that the remaining ones need to have each name bound once.
+
+    Of `x = f(x)` and `x = g(x)`, the second goes with all that only `g` needs.
+    """
+
+    name = "keep_first"
+
+    def apply(self, script: ScriptText, edits: Sequence[str]) -> ScriptText | None:
+        """Return the script without these statements, as far as others do not need them."""
+        return self._applied(script, edits, first=True)
 
 
 class DropStatements(SyntaxReduction):

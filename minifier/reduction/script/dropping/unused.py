@@ -47,19 +47,7 @@ class _Used:
         """Statements that only change what a statement has bound, and those that leave a loop."""
         for statement in slices.order:
             self._sort(statement)
-        self.found: set[ast.stmt] = set()
-        self._collect()
-
-    def _collect(self) -> None:
-        left = list(self._inside[None])
-        while left:
-            statement = left.pop()
-            if statement in self.found:
-                continue
-            self.found.add(statement)
-            left += self._slices.needs(statement)
-            left += self._of[statement]
-            left += self._inside[statement]
+        self.found = slices.closure(self._inside[None], lambda s: [*self._of[s], *self._inside[s]])
 
     def _sort(self, statement: ast.stmt) -> None:
         if isinstance(statement, ast.Break | ast.Continue):
