@@ -63,6 +63,8 @@ class MinimisingTask(msgspec.Struct, frozen=True):
     """How long a run of the script's repro took."""
     signature: str = ""
     """That of the failure; empty if any failure of this kind counts."""
+    lines: list[str] = []
+    """What Dynamo captures wrongly, as `FILE:N: source`, if that is known."""
 
     @property
     def eager(self) -> list[str]:
@@ -118,7 +120,7 @@ def minimising_task(report: Report, seconds: float, run_seconds: float) -> Minim
     off = [*(c.unit for c in fault.culprits), *fault.alternatives] if fault.passes else []
     units = list(dict.fromkeys(off))
     return MinimisingTask(
-        failure.kind, units, report.layer, seconds, run_seconds, failure.signature
+        failure.kind, units, report.layer, seconds, run_seconds, failure.signature, fault.lines
     )
 
 

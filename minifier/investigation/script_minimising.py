@@ -38,6 +38,7 @@ from tcdebug.minifier.oracles.other_failures import OtherFailures
 from tcdebug.minifier.oracles.question import Question
 from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.processes.process import Limits
+from tcdebug.minifier.reduction.script.dropping.likely import texts_of
 from tcdebug.minifier.reduction.script.observing import instrumented
 from tcdebug.minifier.reduction.script.rewriting import Rewrite, rewritten
 from tcdebug.minifier.reduction.script.script_reducer import ScriptReducer
@@ -60,7 +61,7 @@ LAST_CHECKS, MOST_RESERVED = 0.5, 0.2
 fresh process; and the greatest part of the time that is kept for them."""
 LEAST_QUICK_SECONDS, SLOWER_IN_EAGER = 5.0, 10.0
 """A version in eager may take so many seconds, and so many times as long as the script."""
-SMALLEST = "the smallest version"
+SMALLEST, LAST = "the smallest version", "the last checks"
 ABOVE = {
     DYNAMO: AUTOGRAD,
     GUARDS[DYNAMO]: AUTOGRAD,
@@ -354,8 +355,7 @@ class ScriptMinimising:
         checks = [*self.later_checks, *self.last_checks]
 
         def fails(count: int) -> bool:
-            version, purpose = self.versions[count], "the last checks"
-            return not self._holds(oracle, oracle.answer, version, purpose, checks)
+            return not self._holds(oracle, oracle.answer, self.versions[count], LAST, checks)
 
         most = len(self.versions) - 1
         oracle.reset_hang_limit()
@@ -368,15 +368,15 @@ class ScriptMinimising:
     ) -> None:
         """Reduce the script, with the values of the original and then with those of the result."""
         seen, backend = self._observed(oracle, start), not self.last_checks
-        reducer = ScriptReducer(start, seen, self.log, comparable=backend, raised=raised)
+        at_fault = texts_of(self.task.lines, self.job.script)
+        reducer = ScriptReducer(start, seen, self.log, backend, raised, at_fault)
         self.versions = reducer.accepted
         interesting, smallest = self._interesting(oracle, self.checks), None
         strictly = self._interesting(oracle, [*self.checks, *self.later_checks])
-        smaller = Path(self.job.run_dir) / SMALLER
 
         def answer(question: Question[ScriptText]) -> Outcome:
             if reducer.best is not start:
-                smaller.write_text(f"{reducer.best.text.strip()}\n")
+                Path(self.job.run_dir, SMALLER).write_text(f"{reducer.best.text.strip()}\n")
             return oracle.answer(question)
 
         while True:

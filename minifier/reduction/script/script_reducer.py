@@ -11,6 +11,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases.script_text import ScriptText
 from tcdebug.minifier.reduction import CandidateReduction
 from tcdebug.minifier.reduction.loop import ReductionLoop, Reductions
+from tcdebug.minifier.reduction.script.dropping.likely import texts_at
 from tcdebug.minifier.reduction.script.dropping.statements import (
     DropStatements,
     KeepFirst,
@@ -111,7 +112,9 @@ def skeleton(script: ScriptText) -> object:
     return kinds, names
 
 
-def _coarse(seen: Mapping[str, str]) -> tuple[CandidateReduction[ScriptText], ...]:
+def _coarse(
+    seen: Mapping[str, str], likely: frozenset[str]
+) -> tuple[CandidateReduction[ScriptText], ...]:
     """Return the reductions that remove most, in their order."""
     unused, look_up = DropUnused(), LookUpEntries()
     return (
@@ -119,7 +122,7 @@ def _coarse(seen: Mapping[str, str]) -> tuple[CandidateReduction[ScriptText], ..
         UnwrapBlocks(loops=True),
         unused,
         DropEntries(),
-        KeepFirst(),
+        KeepFirst(likely),
         ObservedLiterals(seen),
         ConstantParameters(),
         FoldConstants(),
@@ -194,7 +197,8 @@ class ScriptReducer(ReductionLoop[ScriptText]):
     `comparable`, settings of random numbers and precision stay, because results of the backend
     could otherwise differ from eager although nothing is wrong. A seed always stays if numbers are
     drawn, and is set again if the original does so and numbers are drawn in each call. `raised` are
-    the lines of the stack with which the script raised.
+    the lines of the stack with which the script raised, and `at_fault` the texts of statements that
+    Dynamo captures wrongly, as far as these are known.
     """
 
     def __init__(
@@ -202,10 +206,11 @@ class ScriptReducer(ReductionLoop[ScriptText]):
         script: ScriptText,
         seen: Mapping[str, str],
         log: EventLog,
-        *,
         comparable: bool = False,
         raised: frozenset[int] = frozenset(),
+        at_fault: frozenset[str] = frozenset(),
     ) -> None:
+        self._likely = at_fault | texts_at(ast.parse(script.text), raised)
         allowed, endless = undefined(script.text), endless_loops(script.text)
 
         def valid(candidate: ScriptText) -> bool:
@@ -220,7 +225,7 @@ class ScriptReducer(ReductionLoop[ScriptText]):
             return stays_seeded(candidate.text, script.text)
 
         reductions = Reductions(
-            coarse=(DropUnreached(script.key, raised), *_coarse(seen)),
+            coarse=(DropUnreached(script.key, raised), *_coarse(seen, self._likely)),
             fine=FINE,
             measure=measure,
             skeleton=skeleton,
@@ -236,6 +241,6 @@ class ScriptReducer(ReductionLoop[ScriptText]):
         An expression that had several values in the original may have only one in a small version,
         such as the variable of a loop that has become its first iteration.
         """
-        coarse = _coarse(seen)
+        coarse = _coarse(seen, self._likely)
         self._reductions = replace(self._reductions, coarse=coarse)
         self._left = [r for r in coarse if isinstance(r, ObservedLiterals)]

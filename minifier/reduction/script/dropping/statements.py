@@ -6,6 +6,7 @@ import ast
 from collections.abc import Sequence
 
 from tcdebug.minifier.cases.script_text import ScriptText
+from tcdebug.minifier.reduction.script.dropping.likely import likely_last
 from tcdebug.minifier.reduction.script.dropping.slicing import Slices
 from tcdebug.minifier.reduction.script.rewriting import (
     Rewrite,
@@ -53,10 +54,19 @@ class KeepNeeded:
 class KeepFirst(KeepNeeded):
     """Removes statements, except those that the remaining ones need to have each name bound once.
 
-    Of `x = f(x)` and `x = g(x)`, the second goes with all that only `g` needs.
+    Of `x = f(x)` and `x = g(x)`, the second goes with all that only `g` needs. Statements with one
+    of the texts `likely` are tried last.
     """
 
     name = "keep_first"
+
+    def __init__(self, likely: frozenset[str]) -> None:
+        self._likely = likely
+
+    def edits(self, script: ScriptText) -> list[str]:
+        """Return the numbers of all statements, those that are likely needed last."""
+        tree = ast.parse(script.text)
+        return [str(n) for n in likely_last(Slices(tree).order, tree, self._likely)]
 
     def apply(self, script: ScriptText, edits: Sequence[str]) -> ScriptText | None:
         """Return the script without these statements, as far as others do not need them."""
