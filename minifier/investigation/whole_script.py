@@ -37,6 +37,7 @@ from tcdebug.minifier.investigation.report import Report, ReportedFailure, culpr
 from tcdebug.minifier.investigation.reproduction import NOT_ALONE
 from tcdebug.minifier.investigation.script_failure import (
     NONE_ALONE,
+    NONE_JUDGED,
     ScriptFailure,
 )
 from tcdebug.minifier.investigation.script_layers import LayerSearch
@@ -65,7 +66,7 @@ FAILS_WITHOUT_TCDEBUG = (
 
 CHECKS_ITSELF = re.compile(r"\b(?:assert|raise|exit|unittest|testing)")
 """What the text of a script contains that may fail by itself."""
-FIRST_LOOK, FIRST_PART = 30.0, 0.15
+FIRST_LOOK, FIRST_PART = 20.0, 0.1
 """A script may take so many seconds, and such a part of the time left, to fail without kernels."""
 SCRIPT_SHOWS = (
     "the repro runs the whole script: the graph alone lacks something that the script sets up"
@@ -127,7 +128,11 @@ class PrintedInEager:
 
 
 def fails_without_kernels(
-    job: Job, log: EventLog, left: float, sessions: WarmSessions | None
+    job: Job,
+    log: EventLog,
+    left: float,
+    say: Callable[[str], None],
+    sessions: WarmSessions | None,
 ) -> bool:
     """Return whether the script passes in eager, and raises where Dynamo's graphs run in eager.
 
@@ -146,7 +151,16 @@ def fails_without_kernels(
         return False
     raised = ended[captured].kind is Kind.EXCEPTION
     changes = ended[captured].message == f"exit status {WOULD_CHANGE}"
-    return raised and not changes and ended[(DYNAMO,)].kind is Kind.OK
+    if not raised or changes or ended[(DYNAMO,)].kind is not Kind.OK:
+        return False
+    say("it fails where its graphs run in eager: none is judged alone")
+    return True
+
+
+def not_judged_alone(report: Report) -> Report:
+    """Return the report of such a script, with a note that no graph was judged."""
+    notes = [NONE_JUDGED if note == NONE_ALONE else note for note in report.notes]
+    return msgspec.structs.replace(report, notes=notes)
 
 
 def passes_without(

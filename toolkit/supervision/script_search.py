@@ -21,7 +21,6 @@ from tcdebug.minifier.investigation.report import (
 from tcdebug.minifier.investigation.script_failure import (
     IN_FRESH_PROCESSES,
     NONE_ALONE,
-    NONE_JUDGED,
     ScriptFailure,
 )
 from tcdebug.minifier.investigation.script_line import find_line, lines_at_fault, notes_on
@@ -35,6 +34,7 @@ from tcdebug.minifier.investigation.whole_script import (
     fails_without_kernels,
     investigate_script,
     judge_script,
+    not_judged_alone,
     printed_in_eager,
     shown_by_script,
 )
@@ -135,15 +135,13 @@ class ScriptSearch:
 
     def _without_graphs(self) -> Report | None:
         """Return the report of a script that Dynamo makes fail; none of its graphs is judged."""
-        run = self.run
-        if not fails_without_kernels(run.job, run.log, run.seconds_left, run.sessions):
+        run, say = self.run, self.run.progress.say
+        if not fails_without_kernels(run.job, run.log, run.seconds_left, say, run.sessions):
             return None
-        run.progress.say("it fails where its graphs run in eager: none is judged alone")
         found = self._by_layers(0)
         if not (found.confirmed and found.layer.startswith(DYNAMO)) and found.status != "budget":
             return None
-        notes = [NONE_JUDGED if note == NONE_ALONE else note for note in found.notes]
-        return msgspec.structs.replace(found, notes=notes)
+        return not_judged_alone(found)
 
     def _by_cache(self, report: Report, recorded: int) -> Report | None:
         """Return the report of a script that needs a cache to fail, and not the graph of `report`.
