@@ -266,6 +266,9 @@ def test_a_missing_guard_is_found_although_a_cache_returns_the_same_code() -> No
 def test_a_fault_in_dynamo_needs_no_run_with_the_scripts_backend() -> None:
     _, asked = found({DYNAMO: FAILS, AOT: FAILS})
     assert asked == [EAGER, DYNAMO, (*DYNAMO, *ANEW), ANEW]
+    finding, asked = found(dict.fromkeys((DYNAMO, AOT, (*DYNAMO, *ANEW), ANEW), FAILS))
+    assert (finding.layer, finding.settled) == ("layer.dynamo", True)
+    assert asked == [EAGER, DYNAMO, (*DYNAMO, *ANEW)], "kernels for each call take longest"
 
 
 @pytest.mark.parametrize(
