@@ -16,7 +16,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection.autograd_units import ALONE
 from tcdebug.minifier.bisection.layers import LayerFinding
-from tcdebug.minifier.cases.criteria import Criteria, PrintedLine
+from tcdebug.minifier.cases.criteria import PrintedLine
 from tcdebug.minifier.cases.layer_names import (
     AUTOGRAD,
     CACHE,
@@ -37,7 +37,6 @@ from tcdebug.minifier.investigation.report import Report, ReportedFailure, culpr
 from tcdebug.minifier.investigation.reproduction import NOT_ALONE
 from tcdebug.minifier.investigation.script_failure import (
     NONE_ALONE,
-    NONE_JUDGED,
     ScriptFailure,
 )
 from tcdebug.minifier.investigation.script_layers import LayerSearch
@@ -45,7 +44,7 @@ from tcdebug.minifier.investigation.script_runs import LEAST, ScriptRuns
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.processes.callers import ASKS
-from tcdebug.minifier.processes.job import INDUCTOR_SETUP, WOULD_CHANGE, Job
+from tcdebug.minifier.processes.job import INDUCTOR_SETUP, Job
 from tcdebug.minifier.processes.warm.sessions import WarmSessions
 from tcdebug.minifier.repros.script_repro import write_repro
 from tcdebug.minifier.repros.verify import run_both_ways
@@ -62,12 +61,6 @@ FAILS_WITHOUT_TCDEBUG = (
     "it fails only without tcdebug in its process, which imports torch and its compiler before "
     "the script. No layer was searched for"
 )
-
-
-CHECKS_ITSELF = re.compile(r"\b(?:assert|raise|exit|unittest|testing)")
-"""What the text of a script contains that may fail by itself."""
-FIRST_LOOK, FIRST_PART = 20.0, 0.1
-"""A script may take so many seconds, and such a part of the time left, to fail without kernels."""
 SCRIPT_SHOWS = (
     "the repro runs the whole script: the graph alone lacks something that the script sets up"
 )
@@ -125,42 +118,6 @@ class PrintedInEager:
     """Whether the line is right if inductor draws the random numbers of eager."""
     may_differ: bool = False
     """Whether it may be a count of what AOTAutograd and a backend rightly do otherwise."""
-
-
-def fails_without_kernels(
-    job: Job,
-    log: EventLog,
-    left: float,
-    say: Callable[[str], None],
-    sessions: WarmSessions | None,
-) -> bool:
-    """Return whether the script passes in eager, and raises where Dynamo's graphs run in eager.
-
-    The runs leave nothing behind that a later one could see: one that would change a file or start
-    a program ends, and the answer is False. So it is if they take more than a part of the time that
-    is `left`, and if the text of the script has nothing that may fail by itself.
-    """
-    asked = job.bisect and job.wanted == Criteria() and job.resume is None
-    if not (asked and CHECKS_ITSELF.search(Path(job.script).read_text(errors="replace"))):
-        return False
-    seconds, captured = min(FIRST_LOOK, FIRST_PART * left), (AUTOGRAD,)
-    runs = ScriptRuns(job, log, LEAST, time.monotonic() + seconds, sessions, harmless=True)
-    try:
-        ended = runs.ask(((DYNAMO,), captured))
-    except BudgetUsed:
-        return False
-    raised = ended[captured].kind is Kind.EXCEPTION
-    changes = ended[captured].message == f"exit status {WOULD_CHANGE}"
-    if not raised or changes or ended[(DYNAMO,)].kind is not Kind.OK:
-        return False
-    say("it fails where its graphs run in eager: none is judged alone")
-    return True
-
-
-def not_judged_alone(report: Report) -> Report:
-    """Return the report of such a script, with a note that no graph was judged."""
-    notes = [NONE_JUDGED if note == NONE_ALONE else note for note in report.notes]
-    return msgspec.structs.replace(report, notes=notes)
 
 
 def passes_without(

@@ -57,11 +57,12 @@ def replaced(path: Path) -> Iterator[str]:
 
 
 def test_nothing_is_patched_outside_the_patching_module() -> None:
-    # The last two are state, not code: a judge leaves the backward pass in which it was forked, and
-    # a process of the fuzzer leaves the transforms of a program that has ended.
+    # These are state, not code. A judge leaves the backward pass in which it was forked, and a
+    # process of the fuzzer leaves the transforms of a program that has ended.
     state = {
         "sys.argv",
         "sys.path",
+        "sys.dont_write_bytecode",
         "compiled_autograd.in_compiled_autograd_region",
         "forward_ad._current_level",
     }

@@ -23,11 +23,14 @@ from tcdebug.display import tables
 from tcdebug.fuzz.followup import minified
 from tcdebug.fuzz.hunt import Hunt
 from tcdebug.minifier.investigation.report import Report, ReportedFailure
+from tcdebug.minifier.investigation.script_layers import EAGER_IS_NO_EVIDENCE
 from tcdebug.minifier.processes.job import SessionError
 from tcdebug.supervision.eager_failures import (
     NO_GRAPH,
+    ONCE_PASSED,
     culprit_notes,
     input_notes,
+    once_passed,
     script_problem,
 )
 from tcdebug.supervision.script_search import after_repeats
@@ -142,6 +145,17 @@ def test_a_note_says_that_a_script_gets_no_stdin_but_a_file() -> None:
     failure = ReportedFailure("exception", "eager", "script", "EOFError: EOF when reading a line")
     assert "gives it only a file" in input_notes(Report("fails_in_eager", failure))[0]
     assert input_notes(Report("no_failure")) == []
+
+
+def test_only_a_script_that_passed_before_is_not_said_to_fail_in_eager() -> None:
+    failure = ReportedFailure("exception", "eager", "script", "checkpoint.pt exists")
+    report = Report("fails_in_eager", failure, layer="script", notes=["exit status 1"])
+    passed = once_passed(report, 0)
+    assert (passed.status, passed.layer) == ("unconfirmed", "")
+    assert passed.notes == [ONCE_PASSED, "exit status 1"]
+    assert once_passed(report, 1) is report
+    counting = Report("fails_in_eager", failure, notes=[EAGER_IS_NO_EVIDENCE])
+    assert once_passed(counting, 0) is counting
 
 
 def test_a_note_says_where_the_arguments_of_a_script_go() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tcdebug.minifier.investigation.script_failure import NONE_ALONE
+from tcdebug.supervision.eager_failures import ONCE_PASSED
 
 Command = Callable[..., Any]
 Script = Callable[[str], str]
@@ -269,6 +270,28 @@ def test_fresh_processes_are_believed_where_they_contradict_forks(
     assert done.json["culprits"] == []
     what = "the layer is searched for in fresh processes"
     assert any(note.startswith(what) for note in done.json["notes"]), done.json["notes"]
+
+
+ONCE_ONLY = """
+import os
+import sys
+
+if os.path.exists("checkpoint.pt"):
+    sys.exit("checkpoint.pt exists")
+model = torch.nn.Linear(2, 2)
+torch.compile(model)(torch.ones(2)).sum().backward()
+torch.save(model.state_dict(), "checkpoint.pt")
+"""
+
+
+@pytest.mark.slow
+def test_a_healthy_script_that_runs_once_only_is_not_said_to_fail_in_eager(
+    tcdebug: Command, script: Script
+) -> None:
+    done = tcdebug("bisect", "--json", script(ONCE_ONLY))
+    assert (done.status, done.json["status"]) == (1, "unconfirmed"), done.stderr
+    assert done.json["culprits"] == []
+    assert ONCE_PASSED in done.json["notes"]
 
 
 @pytest.mark.slow

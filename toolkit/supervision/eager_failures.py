@@ -17,10 +17,15 @@ from tokenize import detect_encoding
 from typing import ClassVar
 from zipfile import is_zipfile
 
+import msgspec
+
 from tcdebug.display.console import error
 from tcdebug.minifier.cases.criteria import COUNTED
 from tcdebug.minifier.cases.outcome import Kind
+from tcdebug.minifier.investigation.eager_report import eager_report
 from tcdebug.minifier.investigation.report import Report, ReportedFailure
+from tcdebug.minifier.investigation.script_layers import EAGER_IS_NO_EVIDENCE
+from tcdebug.minifier.processes.job import SCRIPT_FAILED
 from tcdebug.supervision.missing_modules import MissingModule, missing_module
 
 NO_STDIN = (
@@ -47,6 +52,27 @@ LET_IT_FAIL = (
     "a fault in a pipeline of the script's own is found if the script fails by itself, such as by "
     "an assertion about {what}, and --oracle is left out"
 )
+
+ONCE_PASSED = (
+    "it ended well while its graphs were recorded, and failed in each later run, in eager too: if "
+    "a run leaves something behind that the next one fails on, such as a file, remove that and "
+    "bisect again"
+)
+"""A note on a script of which it is unknown whether it fails in eager."""
+
+
+def eager_failed(folder: Path, status: int) -> Report:
+    """Return the report of a script whose session in eager ended with this exit status."""
+    how = "it raised" if status == SCRIPT_FAILED else f"exit status {status}"
+    return eager_report(folder, folder / "eager.log", how)
+
+
+def once_passed(report: Report, recorded: int) -> Report:
+    """Return the report of a script that fails in eager, unless it passed before, when recorded."""
+    if recorded != 0 or report.status != "fails_in_eager" or EAGER_IS_NO_EVIDENCE in report.notes:
+        return report
+    notes = [ONCE_PASSED, *report.notes]
+    return msgspec.structs.replace(report, status="unconfirmed", layer="", notes=notes)
 
 
 def not_judged(oracle: str, passes: Sequence[str], no_graph: bool) -> list[str]:

@@ -11,7 +11,7 @@ import msgspec
 from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.cases.layer_names import CACHE, DYNAMO, ROUNDING_CONTROLS
 from tcdebug.minifier.cases.outcome import Kind, Outcome
-from tcdebug.minifier.investigation.eager_report import eager_report, with_compiles
+from tcdebug.minifier.investigation.eager_report import with_compiles
 from tcdebug.minifier.investigation.report import (
     DRAWS_OTHERS,
     Report,
@@ -31,25 +31,26 @@ from tcdebug.minifier.investigation.whole_script import (
     PRINTED,
     Passed,
     PrintedInEager,
-    fails_without_kernels,
     investigate_script,
     judge_script,
-    not_judged_alone,
     printed_in_eager,
     shown_by_script,
 )
 from tcdebug.minifier.oracles.budget import CONFIRMING, BudgetUsed
-from tcdebug.minifier.processes.job import PARTIAL, REPORT, SCRIPT_FAILED, SCRIPT_ON_DEVICES
+from tcdebug.minifier.processes.job import PARTIAL, REPORT, SCRIPT_ON_DEVICES
 from tcdebug.minifier.subjects.layer_texts import evidence
 from tcdebug.reading.run_dir import find
 from tcdebug.supervision.eager_failures import (
     NO_GRAPH,
     culprit_notes,
+    eager_failed,
     eager_problem,
     input_notes,
     not_judged,
+    once_passed,
 )
 from tcdebug.supervision.environment import disabled, unused_caches
+from tcdebug.supervision.first_look import fails_without_kernels, not_judged_alone
 from tcdebug.supervision.graph_behind_script import (
     failing_in_replays,
     lost_validation,
@@ -82,7 +83,6 @@ WHOLE_SCRIPTS = (
     "each candidate ran the whole script in a fresh process: none of its graphs failed in a "
     "process that was forked before CUDA was initialised"
 )
-
 ROUNDS_ONLY = tuple(evidence(layer) for layer in ROUNDING_CONTROLS)
 """Notes on a script that tells correctly rounded results from those of eager."""
 ROUNDED_BY = "the difference in rounding comes from these units; with them off, the script passes: "
@@ -122,13 +122,13 @@ class ScriptSearch:
             if not (wanted.check or wanted.graphs_only):
                 if recorded != STUCK:
                     self.run.progress.say("no graph fails alone")
-                return self._by_layers(recorded)
+                return once_passed(self._by_layers(recorded), recorded)
             self.run.progress.say("no graph fails alone: running the script in eager")
             status = self.run.session("eager")
             if status == LATE:
                 return self._unfinished("budget", "it ran in eager")
             if status != 0:
-                return self._eager_failed(status)
+                return once_passed(eager_failed(self.run.folder, status), recorded)
             return self._sometimes_failing() or self._whole_script(recorded)
         except KeyboardInterrupt:
             return self._unfinished("interrupted")
@@ -200,10 +200,6 @@ class ScriptSearch:
     def _searched(self, passes: int = 1) -> int:
         """Search the graphs, each of which must pass this many times; the script's exit status."""
         return self.run.session("search", passes=passes)
-
-    def _eager_failed(self, status: int) -> Report:
-        how = "it raised" if status == SCRIPT_FAILED else f"exit status {status}"
-        return eager_report(self.run.folder, self.run.folder / "eager.log", how)
 
     def _by_layers(self, recorded: int, contradicted: str | None = None) -> Report:
         """Run the unchanged script. If it fails, find the layer at fault, and then the unit.
@@ -349,8 +345,7 @@ class ScriptSearch:
     def _whole_notes(self, recorded: int) -> list[str]:
         """Return notes for a report of the whole script on how its graphs were judged."""
         endless = unended(self.run.endless, self.run.stuck_at)
-        recording = recording_notes(recorded, self.run.folder, endless)
-        return [*recording, *self.run.unwatched()]
+        return [*recording_notes(recorded, self.run.folder, endless), *self.run.unwatched()]
 
     def _whole_script(self, recorded: int, failed: ScriptFailure | None = None) -> Report:
         """Run the script compiled, and investigate how it fails; `failed` if its layer is known."""

@@ -8,8 +8,8 @@ import pytest
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases.criteria import Criteria
-from tcdebug.minifier.investigation.whole_script import fails_without_kernels
 from tcdebug.minifier.processes.job import Job
+from tcdebug.supervision.first_look import fails_without_kernels
 
 WRONG = """
 import collections
