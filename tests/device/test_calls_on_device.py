@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
 import torch
 
+from tcdebug.minifier.judging import further_calls
 from tcdebug.minifier.judging.further_calls import MOST_CALLS, calls_of
 from tcdebug.minifier.judging.replay import Results
 
@@ -38,7 +40,8 @@ def test_equal_nans_are_equal_results() -> None:
     assert kept(lambda number: NAN)[1] == [1]
 
 
-def test_results_that_always_differ_are_kept_ten_times() -> None:
+def test_results_that_always_differ_are_kept_ten_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(further_calls, "ENOUGH_SECONDS", math.inf)
     assert kept(float) == (10, list(range(1, 11)))
 
 

@@ -17,8 +17,7 @@ from tcdebug.output.formats import FORMATS
 from tcdebug.output.results import of_explanation
 from tcdebug.supervision.eager_failures import print_script_problem
 from tcdebug.supervision.explaining import begin_explaining, explained
-from tcdebug.supervision.foreground import ending
-from tcdebug.supervision.refusal import refused
+from tcdebug.supervision.foreground import ending, refused
 
 
 def run(

@@ -19,8 +19,7 @@ from tcdebug.minifier.repros.as_test import is_repro, write_standalone, write_te
 from tcdebug.minifier.repros.verify import verify
 from tcdebug.reading.run_dir import NoRun, Run, find, runs
 from tcdebug.supervision.eager_failures import print_script_problem
-from tcdebug.supervision.foreground import status_of
-from tcdebug.supervision.refusal import backend_missing, refused
+from tcdebug.supervision.foreground import backend_missing, refused, status_of
 from tcdebug.supervision.supervisor import Supervisor, begin
 
 NOT_PASSING, NOTHING, SCRIPT_RAISED = 1, 4, 5

@@ -32,10 +32,9 @@ from tcdebug.reading.checks import checks
 from tcdebug.reading.run_dir import find
 from tcdebug.supervision.eager_failures import NO_GRAPH, print_script_problem
 from tcdebug.supervision.environment import disabled
-from tcdebug.supervision.foreground import status_of
+from tcdebug.supervision.foreground import backend_missing, refused, status_of
 from tcdebug.supervision.profiled_script import begin_profiling, profiled
 from tcdebug.supervision.recorded_graphs import fallbacks, nothing_captured
-from tcdebug.supervision.refusal import backend_missing, refused
 from tcdebug.supervision.supervisor import Supervisor, begin
 
 COMPILES_NOTHING = "check that it calls torch.compile or inductor, and calls the result"

@@ -24,7 +24,7 @@ from tcdebug.minifier.processes.job import (
 from tcdebug.minifier.processes.process import Limits
 from tcdebug.output.formats import FORMATS
 from tcdebug.output.results import of_report
-from tcdebug.supervision.refusal import refused
+from tcdebug.supervision.foreground import refused
 from tcdebug.supervision.remaining_faults import ScriptBeside, with_remaining_faults
 from tcdebug.supervision.script_reduction import with_small_script
 from tcdebug.supervision.script_search import ScriptSearch

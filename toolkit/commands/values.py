@@ -20,8 +20,7 @@ from tcdebug.minifier.processes.job import (
 )
 from tcdebug.minifier.values.findings import REPORT, ValuesReport
 from tcdebug.supervision.eager_failures import print_script_problem
-from tcdebug.supervision.foreground import ending, status_of
-from tcdebug.supervision.refusal import refused
+from tcdebug.supervision.foreground import ending, refused, status_of
 from tcdebug.supervision.supervisor import begin
 
 SCRIPT_LOG = "script.log"

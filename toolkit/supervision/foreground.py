@@ -1,4 +1,4 @@
-"""Waits for a script that runs in the foreground."""
+"""Runs a script in the foreground: waits for it, or refuses it if its backend is not registered."""
 
 from __future__ import annotations
 
@@ -6,12 +6,22 @@ import signal
 import sys
 from pathlib import Path
 
-from tcdebug.display.console import note
+from tcdebug.display.console import error, note
 from tcdebug.display.text import clipped
 from tcdebug.minifier.cases.user_frames import last_exception
-from tcdebug.minifier.processes.job import SCRIPT_FAILED, Job, SessionError, started_marker
+from tcdebug.minifier.processes.job import (
+    SCRIPT_FAILED,
+    Job,
+    SessionError,
+    UnknownBackend,
+    check_backend,
+    started_marker,
+)
 from tcdebug.minifier.processes.process import Child, finished
 from tcdebug.minifier.processes.tree import send_signal
+from tcdebug.supervision.supervisor import Supervisor
+
+USAGE = 2
 
 
 def status_of(child: Child, job: Job) -> int | None:
@@ -53,3 +63,19 @@ def _stop(child: Child, *, received: bool) -> None:
         finished(child)
     except KeyboardInterrupt:
         child.end()
+
+
+def refused(supervisor: Supervisor, problem: UnknownBackend) -> int:
+    """End a run whose backend is not registered, with a message. Return the exit status."""
+    supervisor.finish(USAGE, healthy=True)
+    error("TCD017", str(problem), "torch.compiler.list_backends() lists the registered backends")
+    return USAGE
+
+
+def backend_missing(supervisor: Supervisor) -> UnknownBackend | None:
+    """Return the reason why a session in the foreground ended, if its backend is not registered."""
+    try:
+        check_backend(supervisor.job)
+    except UnknownBackend as problem:
+        return problem
+    return None
