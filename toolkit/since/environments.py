@@ -27,6 +27,8 @@ UNREACHABLE = re.compile(
     r"CERTIFICATE_VERIFY_FAILED)[^'\"\n]*"
 )
 """What installers print if they cannot reach an index. Errors about versions follow."""
+CONFLICT = re.compile(r"The conflict is caused by:\n((?:[ \t]+\S.*\n?)+)")
+"""What pip prints without `--quiet` if no release fits all requirements and constraints."""
 ERROR = re.compile(r"^\s*(?:ERROR:|error:|╰─▶|Caused by:)\s*(.+)", re.M)
 """An error of an installer among its warnings. The first one says most."""
 
@@ -101,7 +103,7 @@ def made(folder: Path, base: str, wanted: Sequence[str], index_url: str = "") ->
         install = [uv, "pip", "install", "--quiet", "--python", str(python)]
     else:
         ran([base, "-m", "venv", str(folder)])
-        install = [str(python), "-m", "pip", "install", "-q"]
+        install = [str(python), "-m", "pip", "install", "--progress-bar", "off"]
     ran([*install, *index, *wanted], why_not_installed)
     return python
 
@@ -110,6 +112,8 @@ def why_not_installed(output: str) -> str:
     """Return why an installer failed, given its output, in which warnings may come first."""
     if unreachable := UNREACHABLE.search(output):
         return f"no package index was reached: {unreachable[0]}"
+    if conflict := CONFLICT.search(output):
+        return "; ".join(line.strip() for line in conflict[1].splitlines())
     errors = ERROR.findall(output)
     return errors[0] if errors else end(output)
 
@@ -137,5 +141,5 @@ def ran(command: Sequence[str], why: Callable[[str], str] = end) -> str:
     except OSError as problem:
         raise NotInstalled(f"{command[0]}: {problem.strerror}") from None
     if done.returncode != 0:
-        raise NotInstalled(why(done.stderr or done.stdout))
+        raise NotInstalled(why("\n".join(filter(None, (done.stdout, done.stderr)))))
     return done.stdout

@@ -223,8 +223,16 @@ def test_an_environment_that_cannot_be_made_says_why(tmp_path: Path) -> None:
             "Because there is no version of torch==2.99.*, it cannot be used.",
         ),
         ("Killed\n", "Killed"),
+        (
+            "Collecting torch\n\nThe conflict is caused by:\n"
+            "    The user requested torch==2.99.0\n"
+            "    The user requested (constraint) torch<=2.14.1\n\n"
+            "To fix this you could try to:\n1. loosen the range\n"
+            "ERROR: Cannot install torch==2.99.0 because of conflicting dependencies.\n",
+            "The user requested torch==2.99.0; The user requested (constraint) torch<=2.14.1",
+        ),
     ],
-    ids=["unknown version", "no network", "uv", "something else"],
+    ids=["unknown version", "no network", "uv", "something else", "conflict"],
 )
 def test_the_reason_of_an_installer_is_told_from_its_warnings(output: str, why: str) -> None:
     assert why_not_installed(output) == why
