@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tcdebug.fuzz.python.cause import BETWEEN, STALE, ListedCause
+from tcdebug.fuzz.python.cause import BETWEEN, STALE, WRONG, ListedCause
 from tcdebug.strategies.python.python_program import PythonProgram
 
 FAKE = "FakeTensor .* instead of .*Tensor|Expected FakeTensor, got"
@@ -166,7 +166,8 @@ IN_TRACKER = (
     ),
     ListedCause("pytorch#149037", r"\bstop\.value\b", said="unsupported operand .*'NoneType'"),
     ListedCause(
-        "pytorch#149037", r"= yield from (\w.*)$", r"= list(\1)[-1]", needs=r"\breturn\b"
+        "pytorch#149037", r"= yield from (\w.*)$", r"= list(\1)[-1]",
+        rf"{WRONG}|Cannot construct `ConstantVariable` for value", needs=r"\breturn\b",
     ),
     ListedCause(
         "pytorch#193932", r"\.as_subclass\(", said="Multiple dispatch failed .*NotImplemented"
