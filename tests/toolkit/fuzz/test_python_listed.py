@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from torch_versions import needs_torch
+from torch_versions import VERSION, needs_torch
 
 from tcdebug.fuzz.findings import Findings, State
 from tcdebug.fuzz.hunt import Found
@@ -63,6 +63,7 @@ def test_a_listed_cause_is_recognised_in_another_feature(
     assert cause_of(construct.program(), tmp_path) == name
 
 
+@pytest.mark.skipif(VERSION >= "2.14", reason="torch 2.15 does not lose the value")
 def test_the_lost_value_of_a_generator_is_recognised_where_it_is_yielded(tmp_path: Path) -> None:
     delegating = (
         "def parts(value):\n    yield value\n    return value * 5\n"
