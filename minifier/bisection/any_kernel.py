@@ -1,4 +1,4 @@
-"""Tells a failure of a lowering from one that every kernel of a backend causes.
+"""Distinguishes a failure of a lowering from one that every kernel of a backend causes.
 
 Without a lowering, the backend calls the operator as eager does. That also avoids what all kernels
 have in common: for example, none of them computes a forward-mode derivative. If a script uses one

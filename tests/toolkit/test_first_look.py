@@ -50,7 +50,7 @@ def asked(
     ],
     ids=["fails", "writes a file", "passes", "fails in eager"],
 )
-def test_a_script_that_fails_without_kernels_is_told_from_others(
+def test_a_script_that_fails_without_kernels_is_distinguished_from_others(
     before: str, fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

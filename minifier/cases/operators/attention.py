@@ -13,6 +13,8 @@ from typing import Any, cast
 import torch
 from torch import fx
 
+from tcdebug.minifier.cases.operators.python_text import indentation
+
 FLEX = torch.ops.higher_order.flex_attention
 OWN = 7
 """The arguments of a call that Dynamo captures. It adds two tuples of values."""
@@ -46,7 +48,7 @@ def reading_its_values(line: str) -> str:
     call.args[SCORE] = _closed(call.args[SCORE], of_score)
     mask.elts[-1] = _closed(mask.elts[-1], of_mask)
     del call.args[OWN:]
-    return line[: len(line) - len(line.lstrip())] + ast.unparse(statement)
+    return indentation(line) + ast.unparse(statement)
 
 
 def _elements(argument: ast.expr) -> list[ast.expr]:

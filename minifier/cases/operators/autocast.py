@@ -6,9 +6,12 @@ to trace again, it leaves a block, and not what such a call entered.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 
 from torch import fx
+
+from tcdebug.minifier.cases.operators.python_text import indentation
 
 ENTER, LEAVE = "_enter_autocast", "_exit_autocast"
 """The functions of torch that enter and leave autocast in a captured graph."""
@@ -41,18 +44,14 @@ def in_blocks(lines: Sequence[str], graph: fx.Graph) -> list[str]:
         name = line.partition(" = ")[0].strip()
         if open_blocks and name == open_blocks[-1]:
             if written[-1].lstrip().startswith("with torch.autocast("):
-                written.append(f"{_indentation(written[-1])}    pass")
+                written.append(f"{indentation(written[-1])}    pass")
             open_blocks.pop()
             continue
-        indented = "    " * len(open_blocks) + line.replace("\n", "\n" + "    " * len(open_blocks))
+        indented = textwrap.indent(line, "    " * len(open_blocks))
         if name in ends:
             arguments = line.partition("(")[2]
-            written.append(f"{_indentation(indented)}with torch.autocast({arguments}:")
+            written.append(f"{indentation(indented)}with torch.autocast({arguments}:")
             open_blocks.append(ends[name])
         else:
             written.append(indented)
     return written
-
-
-def _indentation(line: str) -> str:
-    return line[: len(line) - len(line.lstrip())]

@@ -66,3 +66,8 @@ def run_text(text: str, filename: str, namespace: dict[str, Any]) -> None:
     """
     linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
     exec(compile(text, filename, "exec"), namespace)
+
+
+def indentation(line: str) -> str:
+    """Return the spaces before the text of a line."""
+    return line[: len(line) - len(line.lstrip())]

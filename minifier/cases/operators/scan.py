@@ -13,6 +13,8 @@ from typing import Any, cast
 import torch
 from torch import fx
 
+from tcdebug.minifier.cases.operators.python_text import indentation
+
 SCAN = torch.ops.higher_order.scan
 STEP, READ = 0, 3
 """The arguments with the step, and with what it reads."""
@@ -48,7 +50,7 @@ def reading_its_numbers(line: str, node: fx.Node) -> str:
     text = f"partial({wrapped}, combine_fn={step})"
     call.args[STEP] = ast.parse(text, mode="eval").body
     given.elts = tensors
-    return line[: len(line) - len(line.lstrip())] + ast.unparse(statement)
+    return indentation(line) + ast.unparse(statement)
 
 
 def _read(node: fx.Node) -> tuple[Any, ...]:

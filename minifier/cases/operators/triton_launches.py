@@ -17,6 +17,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 
 from tcdebug.minifier.cases.operators.graph_copies import copy_graph
+from tcdebug.minifier.cases.operators.python_text import indentation
 from tcdebug.minifier.cases.operators.triton_kernels import KernelText, kernel_text
 
 OPERATOR = "triton_kernel_wrapper_mutation"
@@ -171,7 +172,7 @@ def launch_line(line: str, node: fx.Node, name: str) -> str:
         f"{keyword.arg}={_described(ast.unparse(keyword.value), blocks.get(str(keyword.arg)))}"
         for keyword in statement.value.keywords
     ]
-    return line[: len(line) - len(line.lstrip())] + f"{name}[{grid}]({', '.join(given)})"
+    return indentation(line) + f"{name}[{grid}]({', '.join(given)})"
 
 
 def _described(text: str, shape: list[int] | None) -> str:

@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 import torch
 from torch.overrides import TorchFunctionMode
 
+from tcdebug.minifier.cases.operators.autocast import ENTER
+
 Result = TypeVar("Result")
 
 WIDER = {
@@ -31,8 +33,6 @@ CASTS = {
     "cfloat": torch.complex128,
 }
 """The methods of tensors that cast to a dtype, and to which one they cast instead."""
-AUTOCAST = "_enter_autocast"
-"""Autocast casts no float64, whatever its own dtype."""
 
 
 def in_float64(graph: Callable[..., Any], run: Callable[[Callable[..., Any]], Result]) -> Result:
@@ -85,7 +85,7 @@ class _DtypesWidened(TorchFunctionMode):
     ) -> Any:
         named = kwargs or {}
         name = getattr(func, "__name__", "")
-        if name == AUTOCAST:
+        if name == ENTER:  # autocast casts no float64, whatever its own dtype
             return func(*args, **named)
         if name in CASTS and isinstance(args[0], torch.Tensor):
             return args[0].to(CASTS[name], **named)

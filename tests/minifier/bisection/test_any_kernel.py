@@ -1,4 +1,4 @@
-"""A copy by a kernel tells a fault of a lowering from one that every kernel causes."""
+"""A copy by a kernel distinguishes a fault of a lowering from one that every kernel causes."""
 
 from __future__ import annotations
 

@@ -234,7 +234,7 @@ def test_an_environment_that_cannot_be_made_says_why(tmp_path: Path) -> None:
     ],
     ids=["unknown version", "no network", "uv", "something else", "conflict"],
 )
-def test_the_reason_of_an_installer_is_told_from_its_warnings(output: str, why: str) -> None:
+def test_the_reason_of_an_installer_is_found_among_its_warnings(output: str, why: str) -> None:
     assert why_not_installed(output) == why
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from tcdebug.minifier.reduction.script.rewriting import FUNCTIONS, last_name
 
@@ -16,7 +16,7 @@ def names_of_compiled(tree: ast.Module) -> frozenset[str]:
 
     A name counts if it is bound to an expression that compiles something, to a function that
     returns such an expression, or to a parameter that is given one. So does a function that calls
-    one of these. Two names are not told apart by their scopes.
+    one of these. Names in different scopes are not distinguished.
     """
     found: set[str] = set()
     functions = {n.name: n for n in ast.walk(tree) if isinstance(n, FUNCTIONS)}
@@ -28,10 +28,9 @@ def names_of_compiled(tree: ast.Module) -> frozenset[str]:
     return frozenset(found)
 
 
-def calls_compiled(node: ast.AST, names: frozenset[str] | set[str]) -> bool:
-    """Return whether an expression or a statement calls one of these names."""
-    calls = (n for n in ast.walk(node) if isinstance(n, ast.Call))
-    return any(last_name(call.func) in names for call in calls)
+def calls_one(nodes: Iterable[ast.AST], names: Collection[str]) -> bool:
+    """Return whether one of the nodes is a call of one of these names."""
+    return any(isinstance(n, ast.Call) and last_name(n.func) in names for n in nodes)
 
 
 def _found_at(
@@ -54,7 +53,7 @@ def _found_at(
         decorated = any(
             _is_compiled(d, found) or last_name(d) == COMPILES for d in _decorators(node)
         )
-        inside = any(calls_compiled(s, found) or _returns(s, found) for s in node.body)
+        inside = any(calls_one(ast.walk(s), found) or _returns(s, found) for s in node.body)
         if decorated or inside:
             yield node.name
 
@@ -70,8 +69,7 @@ def _returns(statement: ast.stmt, found: set[str]) -> bool:
 
 def _is_compiled(value: ast.expr, found: set[str]) -> bool:
     """Return whether an expression compiles something, or is what such a name stands for."""
-    calls = (n for n in ast.walk(value) if isinstance(n, ast.Call))
-    if any(last_name(call.func) == COMPILES for call in calls):
+    if calls_one(ast.walk(value), (COMPILES,)):
         return True
     return last_name(value.func if isinstance(value, ast.Call) else value) in found
 

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from tcdebug.minifier.reduction.script.dropping.compiled import names_of_compiled
+from tcdebug.minifier.reduction.script.dropping.compiled import calls_one, names_of_compiled
 from tcdebug.minifier.reduction.script.rewriting import FUNCTIONS, last_name, own_parts, statements
 
 DEEPEST = 3
@@ -37,8 +37,7 @@ def likely_last(order: list[ast.stmt], tree: ast.Module, texts: frozenset[str]) 
     names = names_of_compiled(tree)
 
     def is_likely(statement: ast.stmt) -> bool:
-        calls = (n for n in own_parts(statement) if isinstance(n, ast.Call))
-        return any(last_name(c.func) in names for c in calls) or ast.unparse(statement) in texts
+        return calls_one(own_parts(statement), names) or ast.unparse(statement) in texts
 
     return sorted(range(len(order)), key=lambda n: is_likely(order[n]))
 

@@ -35,7 +35,6 @@ class Slices:
     )
     _attributes: dict[str, list[ast.stmt]] = field(default_factory=lambda: defaultdict(list))
     _star_imports: list[ast.stmt] = field(default_factory=list)
-    _spare: frozenset[ast.stmt] = frozenset()
 
     def __post_init__(self) -> None:
         self._enter(self.tree, None, (self.tree,))
@@ -48,17 +47,18 @@ class Slices:
         Of several statements that bind a name, those that are `spare` are needed only if all are,
         and of these only the first. Where a parameter has the name, none is.
         """
-        self._spare = frozenset(spare)
-        return self.closure([*seeds, *self._star_imports])
+        return self.closure([*seeds, *self._star_imports], spare=spare)
 
     def closure(
         self,
         seeds: Iterable[ast.stmt],
         further: Callable[[ast.stmt], Iterable[ast.stmt]] = lambda statement: (),
+        spare: Collection[ast.stmt] = (),
     ) -> set[ast.stmt]:
         """Return the statements, all statements that they need, and what is `further` needed.
 
-        What a class stores in an attribute is needed only if the class is.
+        What a class stores in an attribute is needed only if the class is. `spare` is that of
+        `needed_by`.
         """
         kept: set[ast.stmt] = set()
         waiting: dict[ast.stmt, list[ast.stmt]] = defaultdict(list)
@@ -68,7 +68,8 @@ class Slices:
             if statement in kept:
                 continue
             kept.add(statement)
-            left += [*self.needs(statement), *further(statement), *waiting.pop(statement, ())]
+            left += [*self.needs(statement, spare), *further(statement)]
+            left += waiting.pop(statement, ())
             for store in self._stores(statement):
                 owner = self._class_around(store)
                 (left if owner is None or owner in kept else waiting[owner]).append(store)
@@ -124,14 +125,14 @@ class Slices:
         """Return the statements that bind a name which a statement reads."""
         return self._binders(name, self._scopes[statement])
 
-    def needs(self, statement: ast.stmt) -> Iterator[ast.stmt]:
+    def needs(self, statement: ast.stmt, spare: Collection[ast.stmt] = ()) -> Iterator[ast.stmt]:
         """Yield the statements that a statement needs directly, apart from attributes."""
         parent = self._parents[statement]
         if parent is not None:
             yield parent
         for node in own_parts(statement):
             if isinstance(node, ast.Name):
-                yield from self._binders(node.id, self._scopes[statement])
+                yield from self._binders(node.id, self._scopes[statement], spare)
         if isinstance(statement, FUNCTIONS):
             yield from (s for s in self.order if self._returns(s, statement))
         elif isinstance(statement, ast.ClassDef):
@@ -150,16 +151,15 @@ class Slices:
             around = self._parents[around]
         return around
 
-    def _binders(self, name: str, scopes: tuple[Scope, ...]) -> list[ast.stmt]:
+    def _binders(
+        self, name: str, scopes: tuple[Scope, ...], spare: Collection[ast.stmt] = ()
+    ) -> list[ast.stmt]:
         for scope in scopes:
-            if found := self._binding.get((scope, name)):
-                left = [s for s in found if s not in self._spare]
-                given = isinstance(scope, FUNCTIONS) and name in _parameters(scope)
-                if not self._spare:
-                    return found
+            found = self._binding.get((scope, name), [])
+            given = isinstance(scope, FUNCTIONS) and name in _parameters(scope)
+            if found or given:
+                left = [s for s in found if s not in spare]
                 return left or ([] if given else found[:1])
-            if isinstance(scope, FUNCTIONS) and name in _parameters(scope):
-                return []
         return []
 
     def _returns(self, statement: ast.stmt, function: ast.AST) -> bool:

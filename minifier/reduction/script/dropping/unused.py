@@ -6,10 +6,10 @@ import ast
 from collections import defaultdict
 
 from tcdebug.minifier.cases.script_text import ScriptText
-from tcdebug.minifier.reduction.script.dropping.compiled import names_of_compiled
+from tcdebug.minifier.reduction.script.dropping.compiled import calls_one, names_of_compiled
 from tcdebug.minifier.reduction.script.dropping.slicing import Slices, bound_names
 from tcdebug.minifier.reduction.script.dropping.statements import KeepNeeded
-from tcdebug.minifier.reduction.script.rewriting import FUNCTIONS, last_name, own_parts
+from tcdebug.minifier.reduction.script.rewriting import FUNCTIONS, own_parts
 
 ENDINGS = frozenset({"exit", "_exit", "abort", "quit"})
 """Functions that end a program."""
@@ -71,8 +71,7 @@ class _Used:
 
     def _runs_compiled(self, statement: ast.stmt) -> bool:
         """Return whether a statement runs compiled code, whose capture may have side effects."""
-        calls = (n for n in own_parts(statement) if isinstance(n, ast.Call))
-        return any(last_name(call.func) in self._compiled for call in calls)
+        return calls_one(own_parts(statement), self._compiled)
 
     def _is_registered(self, statement: ast.stmt) -> bool:
         """Return whether a function of the script decorates a statement, and may remember it."""
