@@ -16,9 +16,9 @@ READ = (
 
 NO_SETTINGS = (
     "CACHE", "_DIR", "_HOME", "_PATH", "_LOG", "_TRACE", "VERBOSE", "DEBUG",
-    "COMPILE_THREADS", "WORKER", "TORCHELASTIC_", "NVML",
+    "COMPILE_THREADS", "WORKER", "TORCHELASTIC_", "NVML", "ARCH_LIST",
 )  # fmt: skip
-"""Parts of the names of variables that only set locations or logging."""
+"""Parts of the names of variables that change no result, such as locations and logging."""
 
 
 def is_setting(name: str) -> bool:

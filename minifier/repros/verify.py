@@ -160,8 +160,13 @@ def verify(path: Path, toggles: Sequence[str] = (), seconds: float = SECONDS * 2
 
 def verify_plain(path: Path, seconds: float, interpreters: Interpreters | None) -> Verified:
     """Run a script as it is, forked by one of `interpreters` if there is one."""
-    ready = interpreters.ready() if interpreters else None
+    ready = _ready(interpreters, path.read_text())
     return _run_by(ready, path, (), seconds) if ready else verify(path, seconds=seconds)
+
+
+def _ready(interpreters: Interpreters | None, text: str) -> Interpreter | None:
+    """Return an interpreter that can run a script, unless the script sets variables for torch."""
+    return interpreters.ready() if interpreters and NEEDS_VARIABLES not in text else None
 
 
 def verify_switched(
@@ -181,7 +186,7 @@ def verify_switched(
     text, end = path.read_text(), time.monotonic() + seconds
 
     def first(arguments: Sequence[str]) -> Verified:
-        ready = interpreters.ready() if interpreters and NEEDS_VARIABLES not in text else None
+        ready = _ready(interpreters, text)
         if ready is None:
             return _run(path, arguments, seconds)
         return _run_by(ready, path, arguments, seconds)

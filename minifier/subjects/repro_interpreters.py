@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tcdebug.minifier.cases import environment
 from tcdebug.minifier.cases.criteria import ONE_THREAD, Criteria
 from tcdebug.minifier.processes.interpreters import Interpreters
 from tcdebug.minifier.processes.job import NVML
@@ -22,10 +21,10 @@ PICK = "tcdebug.minifier.targets.inductor.vector_instructions:pick"
 def repro_interpreters(backend: Backend, wanted: Criteria) -> Interpreters | None:
     """Return interpreters that run repros of a backend, once a graph fails.
 
-    They import torch early, so they are of no use if the script or the user sets variables that
-    torch reads when it is imported.
+    They import torch without the settings of the user's environment. A repro that sets some needs
+    an interpreter of its own; see `verify_switched`.
     """
-    if wanted.check or environment.given() or backend.name not in IMPORTS:
+    if wanted.check or backend.name not in IMPORTS:
         return None
     without_caches = WITHOUT_CACHES if backend.name == INDUCTOR else {}
     threads = ONE_THREAD if wanted.one_thread else {}

@@ -275,7 +275,10 @@ SCRIPTS = {
         on_gpu(LOWERING.replace("TEXT", "return lowering.lowerings[aten.log.default](x)")),
         "forward | wrong nan",
     ),
-    "race": Planted(on_gpu(TEXT.replace("TEXT", SOMETIMES)), "forward | wrong value", spare=2),
+    "race": Planted(
+        on_gpu(TEXT.replace("TEXT", SOMETIMES)), "forward | wrong value",
+        spare=2, arguments=("-j", "3"),
+    ),
     "illegal": Planted(
         on_gpu(assembly("{ .reg .b64 p; mov.b64 p, 16; ld.global.f32 $0, [p]; }")),
         "forward | CUDA error: an illegal memory access was encountered",

@@ -10,12 +10,16 @@ import pytest
 import torch
 from captured import captured
 
+from tcdebug.minifier.cases import environment
+from tcdebug.minifier.cases.criteria import Criteria
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.processes.interpreters import Interpreters
 from tcdebug.minifier.processes.process import has_exited
 from tcdebug.minifier.processes.tree import descendants, snapshot
 from tcdebug.minifier.repros.repro import Repro, write
 from tcdebug.minifier.repros.verify import repro_environment, verify_plain, verify_switched
+from tcdebug.minifier.subjects.repro_interpreters import repro_interpreters
+from tcdebug.minifier.targets.backends import EMBEDDED, Backend
 
 WRONG = Outcome(Kind.WRONG, "forward", "forward | wrong value", "planted")
 CRASH = "import ctypes\nctypes.string_at(0)\n"
@@ -105,6 +109,35 @@ def test_a_repro_without_a_culprit_is_verified_by_a_waiting_interpreter(
     assert (as_is.status, as_is.output, off, only) == (1, "imported True\n", None, None)
     again = verify_plain(path, 100.0, waiting)
     assert (again.status, again.output) == (1, "imported True\n")
+
+
+def test_a_repro_that_sets_variables_for_torch_has_an_interpreter_of_its_own(
+    tmp_path: Path,
+) -> None:
+    interpreters = Interpreters(repro_environment(), ("wave",))
+    interpreters.start()
+    path, reports = tmp_path / "repro.py", "import sys\nprint('wave' in sys.modules)\n"
+    for text, found in (
+        (reports, "True\n"),
+        ("import os\nos.environ.update({})\n" + reports, "False\n"),
+    ):
+        path.write_text(text)
+        assert verify_plain(path, 100.0, interpreters).output == found
+        assert verify_switched(path, [], [], interpreters=interpreters)[0].output == found
+    interpreters.end()
+
+
+def test_interpreters_wait_where_the_user_has_settings_but_lack_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in environment.given():
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0a")
+    found = repro_interpreters(Backend(EMBEDDED, EMBEDDED), Criteria())
+    assert found is not None
+    assert "OMP_NUM_THREADS" not in found.environment
+    assert environment.given() == {"OMP_NUM_THREADS": "2"}
 
 
 @pytest.mark.usefixtures("warm")
