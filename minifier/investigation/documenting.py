@@ -38,7 +38,7 @@ class Documenting(Generic[CandidateType]):
         )
         if in_budget:
             self.check_operators(branch)
-            self._attempt("resolving lazy inputs", lambda: self._lazy_inputs(branch))
+            self._attempt("explaining the failure", lambda: self._explain(branch))
         if in_budget and self._comparable(branch):
             try:
                 self._attempt("the comparison of stages", lambda: self._stages(branch, number))
@@ -54,21 +54,16 @@ class Documenting(Generic[CandidateType]):
         if not branch.misregistered:
             self._attempt("checking custom operators", lambda: self._custom_operators(branch))
 
-    def _lazy_inputs(self, branch: Branch[CandidateType]) -> None:
-        """Note the inputs that are conjugated or negated only when they are read, if that matters.
-
-        Any step that reads the memory of such an input may be named.
-        """
-        plain, lazy = self.subject.resolved(branch.best)
+    def _explain(self, branch: Branch[CandidateType]) -> None:
+        """Note the known reasons that explain the failure."""
         try:
-            passes = lazy and self.oracle.ask(plain, branch.base, "resolved inputs").kind is Kind.OK
+            self.findings.notes += [
+                known.note
+                for known in self.subject.explanations(branch.best)
+                if self.oracle.ask(known.candidate, branch.base, known.purpose).kind is Kind.OK
+            ]
         except BudgetUsed:
             return
-        if passes:
-            self.findings.notes.append(
-                f"it passes if these inputs are resolved first, with `resolve_conj` and "
-                f"`resolve_neg`: {', '.join(lazy)}. Other steps that read their memory may fail too"
-            )
 
     def _custom_operators(self, branch: Branch[CandidateType]) -> None:
         """Name wrongly registered custom operators, if any, instead of a unit or layer."""

@@ -28,6 +28,13 @@ REPORT = "report.json"
 """The file to which a session writes what it found."""
 PARTIAL = "report.partial.json"
 """The file to which it writes what it knows so far, in case it is ended early."""
+PASSED = "graph {} counts as passed"
+"""Says that a graph, of which this takes the number, differs in what torch does not promise."""
+ORDER = (
+    "only the order of equal elements differs, which torch promises with `stable=True` only: it "
+    "passes if elements are compared instead of positions"
+)
+"""Why a graph counts as passed, and the note on a step that fails in no other way."""
 SCRIPT_FAILED = 71
 """The exit status of a session whose script raised. The traceback is on its stderr."""
 NOT_BY_ITSELF = "graph {} is judged only as a part of the script"
@@ -153,6 +160,8 @@ class Job(msgspec.Struct, frozen=True):
     """watch: compare calls that reuse a capture by Dynamo with a fresh capture."""
     replays: bool = False
     """search: each candidate on a GPU runs the script up to its graph."""
+    order_counts: bool = False
+    """search: whether the order of equal elements counts, which torch does not promise."""
     every_call: bool = False
     """watch: keep the inputs of every call, for failures that end the process."""
     steps: int = 0

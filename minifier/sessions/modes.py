@@ -44,12 +44,12 @@ from tcdebug.minifier.reuse.check import GuardCheck
 from tcdebug.minifier.sessions.child_search import ChildSession
 from tcdebug.minifier.sessions.device_session import DeviceSession
 from tcdebug.minifier.sessions.off import program_switched, switched
-from tcdebug.minifier.sessions.search import warm_up
 from tcdebug.minifier.sessions.switching import Switching, captures_switched
 from tcdebug.minifier.subjects.harmless_runs import ended_before_changes
 from tcdebug.minifier.targets.backends import EMBEDDED
 from tcdebug.minifier.targets.interception import backward_watched, compile_patched
 from tcdebug.minifier.targets.program_passes import program_passes
+from tcdebug.minifier.targets.warm_embedded import warm_up
 from tcdebug.minifier.trace.torch_trace import traced
 
 

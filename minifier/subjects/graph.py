@@ -42,9 +42,9 @@ from tcdebug.minifier.repros.candidate import Candidates
 from tcdebug.minifier.repros.repro_judging import SpeedLimits, seconds_of_graph
 from tcdebug.minifier.repros.short import write_short
 from tcdebug.minifier.subjects.device_values import DeviceValues
+from tcdebug.minifier.subjects.explanations import explanations
 from tcdebug.minifier.subjects.judges import Judge, judge_of, keeper_of
-from tcdebug.minifier.subjects.lazy_inputs import resolved
-from tcdebug.minifier.subjects.subject import ReproFacts, WrittenRepro
+from tcdebug.minifier.subjects.subject import KnownReason, ReproFacts, WrittenRepro
 from tcdebug.minifier.targets import Target
 from tcdebug.minifier.targets.backends import EMBEDDED, INDUCTOR
 from tcdebug.minifier.targets.replaced import LoadedFunctions
@@ -370,9 +370,9 @@ class GraphSubject:
         """Return the user's lines that Dynamo recorded for the remaining nodes."""
         return candidate.user_lines()
 
-    def resolved(self, candidate: Case) -> tuple[Case, list[str]]:
-        """Return a case whose inputs are in memory as they read, and the inputs that changed."""
-        return resolved(candidate)
+    def explanations(self, candidate: Case) -> Iterator[KnownReason[Case]]:
+        """Yield forms of a case that pass if a known reason explains its failure."""
+        return explanations(candidate)
 
     def misregistered(self, candidate: Case) -> list[str]:
         """Return opcheck's objections to the custom operators that remain in a candidate.

@@ -42,7 +42,7 @@ from tcdebug.minifier.processes.warm.sessions import WarmSessions
 from tcdebug.minifier.repros.last_words import last_words
 from tcdebug.minifier.repros.script_repro import write_repro
 from tcdebug.minifier.subjects.printed import is_printed
-from tcdebug.minifier.subjects.subject import ReproFacts, WrittenRepro
+from tcdebug.minifier.subjects.subject import KnownReason, ReproFacts, WrittenRepro
 
 LONGER = 3.0
 """A script may take this many times as long as the first run of a graph."""
@@ -211,9 +211,9 @@ class ScriptSubject:
         """Return nothing: no line of a script is more suspect than another."""
         return []
 
-    def resolved(self, candidate: WholeScript) -> tuple[WholeScript, list[str]]:
-        """Return the script itself: its inputs are not known."""
-        return candidate, []
+    def explanations(self, candidate: WholeScript) -> Iterator[KnownReason[WholeScript]]:
+        """Yield nothing: the inputs and operators of a script are not known."""
+        return iter(())
 
     def misregistered(self, candidate: WholeScript) -> list[str]:
         """Return nothing: the operators that a script calls are unknown."""

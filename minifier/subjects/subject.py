@@ -49,6 +49,17 @@ class WrittenRepro:
     """Whether the next form is tried if this one does not pass with the culprit off."""
 
 
+@dataclass(frozen=True)
+class KnownReason(Generic[CandidateType]):
+    """A form of a candidate that passes if there is a certain reason for its failure."""
+
+    candidate: CandidateType
+    purpose: str
+    """Why it is run."""
+    note: str
+    """What a report says if it passes."""
+
+
 Returned = TypeVar("Returned", covariant=True)
 
 
@@ -115,11 +126,8 @@ class Subject(Runner[CandidateType], Protocol[CandidateType]):
         """Return the user's source lines that remain in a candidate."""
         ...
 
-    def resolved(self, candidate: CandidateType) -> tuple[CandidateType, list[str]]:
-        """Return a candidate whose inputs are in memory as they read, and the inputs that changed.
-
-        Those are conjugated or negated only when they are read. Each comes with what it was.
-        """
+    def explanations(self, candidate: CandidateType) -> Iterator[KnownReason[CandidateType]]:
+        """Yield forms of a candidate that pass if a known reason explains its failure."""
         ...
 
     def misregistered(self, candidate: CandidateType) -> list[str]:

@@ -92,8 +92,8 @@ def preload() -> None:
 
 def compile_once() -> None:
     """Do once what each fork would do at its first compile. Afterwards Dynamo is as it was."""
-    search = importlib.import_module("tcdebug.minifier.sessions.search")
-    search.warm_up()
+    embedded = importlib.import_module("tcdebug.minifier.targets.warm_embedded")
+    embedded.warm_up()
     inductor = importlib.import_module("tcdebug.minifier.targets.inductor.warm")
     inductor.set_up()
 

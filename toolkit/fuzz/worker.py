@@ -48,9 +48,9 @@ from tcdebug.minifier.processes.devices.sleeping import Sleeping
 from tcdebug.minifier.processes.job import check_compiler
 from tcdebug.minifier.processes.threads import one_thread
 from tcdebug.minifier.sessions.execution import leave
-from tcdebug.minifier.sessions.search import warm_up
 from tcdebug.minifier.targets import inductor
 from tcdebug.minifier.targets.backends import EMBEDDED, INDUCTOR, Backend
+from tcdebug.minifier.targets.warm_embedded import warm_up
 from tcdebug.minifier.trace.decisions import read_decisions
 from tcdebug.strategies.devices import CPU, CUDA, OPTIONS, Options, device_named
 from tcdebug.strategies.kinds import AnyProgram, script_of

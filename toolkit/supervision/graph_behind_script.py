@@ -17,7 +17,7 @@ from tcdebug.minifier.investigation.report import (
 from tcdebug.minifier.investigation.script_failure import ScriptFailure
 from tcdebug.minifier.investigation.whole_script import passes_without
 from tcdebug.minifier.processes.job import PARTIAL, REPORT
-from tcdebug.supervision.recorded_graphs import slow_graph, slowest_graph
+from tcdebug.supervision.recorded_graphs import order_excused, slow_graph, slowest_graph
 from tcdebug.supervision.supervisor import Supervisor
 
 SLOW_GRAPH = 8.0
@@ -75,6 +75,17 @@ def slow_compile(supervisor: Supervisor, failed: ScriptFailure) -> tuple[Report 
     return msgspec.structs.replace(found, notes=[*notes, *report.notes]), []
 
 
+def behind_script(supervisor: Supervisor, failed: ScriptFailure, *, divided: bool) -> Report | None:
+    """Return the report of a graph that passed at first and fails as the script needs it; or None.
+
+    `divided` means that candidates were forked from a process that had not initialised CUDA.
+    """
+    report = other_order(supervisor, failed) if order_excused(supervisor.folder) else None
+    if report is None and divided:
+        report = failing_in_replays(supervisor, failed)
+    return report
+
+
 def lost_validation(
     supervisor: Supervisor, failed: ScriptFailure
 ) -> tuple[Report | None, list[str]]:
@@ -100,6 +111,24 @@ def lost_validation(
     return msgspec.structs.replace(
         report, layer=failed.finding.layer, ladder=failed.ladder, notes=notes
     ), []
+
+
+def other_order(supervisor: Supervisor, failed: ScriptFailure) -> Report | None:
+    """Return the report of a graph that counted as passed, since torch promises no order; or None.
+
+    The script may still need the order of eager. It does if it passes without the culprit.
+    """
+    supervisor.progress.say("searching the graphs whose equal elements have another order")
+    report = _searched_again(supervisor, order_counts=True)
+    if report is None or report.status != "confirmed":
+        return None
+    units = culprit_units(report)
+    if not units or not _passes_without(supervisor, units):
+        return None
+    notes = [f"the script fails: {failed.failure.message}", *report.notes]
+    return msgspec.structs.replace(
+        report, layer=failed.finding.layer, ladder=failed.ladder, notes=notes
+    )
 
 
 def failing_in_replays(supervisor: Supervisor, failed: ScriptFailure) -> Report | None:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from tcdebug.minifier.cases.layer_names import PROGRAM_PASSES
-from tcdebug.minifier.processes.job import NOT_BY_ITSELF, NOT_CAPTURED, SCRIPT_FAILED
+from tcdebug.minifier.processes.job import NOT_BY_ITSELF, NOT_CAPTURED, ORDER, PASSED, SCRIPT_FAILED
 from tcdebug.reading.run_dir import find
 
 STUCK = -10
@@ -35,6 +35,14 @@ def graph_raised(folder: Path) -> bool:
     return any(r["event"] == "graph.raised" for r in find(str(folder)).events())
 
 
+def order_excused(folder: Path) -> bool:
+    """Return whether a graph counted as passed that differs in the order of equal elements."""
+    return any(
+        r["event"] == "fallback" and r["data"]["reason"] == ORDER
+        for r in find(str(folder)).events()
+    )
+
+
 def candidates_run(folder: Path) -> int:
     """Return the number of runs of candidates, in all steps of the command together."""
     found = [r["data"] for r in find(str(folder)).events() if r["event"] == "candidate"]
@@ -50,13 +58,15 @@ def nothing_captured(folder: Path) -> bool:
 def fallbacks(folder: Path, searched: int | None = None) -> list[str]:
     """Return what had to be done in another way, one line for each reason.
 
-    The graph that was `searched` by itself in the end is not said to be a part of the script only.
+    The graph that was `searched` by itself in the end is not said to be a part of the script only,
+    nor to have passed.
     """
+    other = {text.format(searched) for text in (NOT_BY_ITSELF, PASSED)}
     whats: dict[str, dict[str, None]] = {}
     for event in find(str(folder)).events():
         if event["event"] == "fallback":
             what, reason = event["data"]["what"], event["data"]["reason"].splitlines()[0][:160]
-            if what != NOT_BY_ITSELF.format(searched):
+            if what not in other:
                 whats.setdefault(reason, {})[what] = None
     return [f"{'; '.join(what)}: {reason}" for reason, what in whats.items()]
 

@@ -52,7 +52,7 @@ from tcdebug.supervision.eager_failures import (
 from tcdebug.supervision.environment import disabled, unused_caches
 from tcdebug.supervision.first_look import fails_without_kernels, not_judged_alone
 from tcdebug.supervision.graph_behind_script import (
-    failing_in_replays,
+    behind_script,
     lost_validation,
     slow_compile,
 )
@@ -223,7 +223,7 @@ class ScriptSearch:
                 if slow is not None and slow.confirmed:
                     return slow
                 known += notes
-                if self._divided and (report := failing_in_replays(self.run, failed)):
+                if report := behind_script(self.run, failed, divided=self._divided):
                     return report
             if failed.in_backend:
                 failed = failed.within_backend()
