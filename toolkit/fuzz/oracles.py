@@ -20,6 +20,7 @@ from torch import fx
 
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.runtime.launch import laid_out
+from tcdebug.fuzz.autograd_formulas import traced_gradients
 from tcdebug.fuzz.noise import Noise, NoiseArguments
 from tcdebug.fuzz.verdict import ProgramVerdict, Status, failed
 from tcdebug.minifier.cases.exception_identity import root_cause
@@ -132,6 +133,9 @@ class ProgramCall:
                 if rounded and noise.explains(group, place, e, c):
                     explained = explained or where
                     continue
+                if what == "gradient" and self._is_traced(place, c):
+                    explained = explained or f"{where}: eager has it too where it is traced"
+                    continue
                 signature = f"{phase} | wrong {found.what}"
                 return Outcome(Kind.WRONG, phase, signature, f"{where}: {found.detail}")
         if explained:
@@ -165,6 +169,12 @@ class ProgramCall:
                 return [strides(v) for v in run(compiled, self.arguments).outputs]
         except Exception:  # such as a size that depends on data
             return None
+
+    def _is_traced(self, place: int, actual: Any) -> bool:
+        """Return whether eager has a gradient too, with the formulas that all backends trace."""
+        with torch.compiler.set_stance(self.program.eager_stance):
+            traced = traced_gradients(lambda: run(self.module, self.arguments))
+        return bool(traced) and difference(traced[place], actual, None, "gradient") is None
 
     def _exact(self, what: str, place: int) -> bool:
         return what == "output" and self.program.outputs[place] in self.program.exact

@@ -37,6 +37,8 @@ class Broken:
     compiles: int = 1
     late: int = 0
     """The number of the call that compiles again."""
+    of_inputs: bool = False
+    """Whether the results of the inputs take the place of eager's results."""
     calls: list[int] = field(default_factory=list)
 
     @contextmanager
@@ -50,7 +52,7 @@ class Broken:
             if len(self.calls) <= self.compiles or len(self.calls) == self.late:
                 notify("compile")
             notify("forward")
-            return tuple(self.change(v) for v in module(*args))
+            return tuple(self.change(v) for v in (args if self.of_inputs else module(*args)))
 
         yield call
 
@@ -101,6 +103,26 @@ def test_strides_that_the_fake_kernels_of_torch_have_too_are_no_fault_of_a_backe
     assert behind.status is Status.DISCARDED
     other = verdict(f"torch.sub({columns})", by_rows)
     assert other.signature == "forward | wrong strides"
+
+
+@pytest.mark.parametrize("factors", ["[torch.inf]", "[2.0, torch.inf]"])
+@pytest.mark.parametrize("name", ["prod()", "prod(-1)"])
+def test_a_gradient_that_eager_has_where_it_is_traced_is_no_fault_of_a_backend(
+    factors: str, name: str
+) -> None:
+    """Eager's gradient of a product divides by the input; its other one multiplies the factors."""
+
+    def compiled(value: torch.Tensor) -> torch.Tensor:
+        return value[0] if value.numel() == 1 else value[0] * value[1]
+
+    def judged(change: Callable[[Any], Any]) -> ProgramVerdict:
+        made = program(f"a0.{name}", f"torch.tensor({factors}).requires_grad_()")
+        return judge(made, Broken(change, of_inputs=True), lambda phase: None, Path("."))
+
+    traced = judged(compiled)
+    assert (traced.status, "where it is traced" in traced.message) == (Status.DISCARDED, True)
+    other = judged(lambda value: 2 * compiled(value))
+    assert (other.status, other.signature[:16]) == (Status.FAILED, "backward | wrong")
 
 
 def test_a_view_of_an_input_in_eager_must_be_one_when_compiled() -> None:
