@@ -1,7 +1,7 @@
 """Eager's gradients under a dispatch mode, as every backend traces them.
 
 Autograd has two formulas for some gradients. That of a product divides by the input, and so is NaN
-for infinity. Where it is traced, it multiplies all other factors, which is right.
+for infinity. Where it is traced, all other factors are multiplied, which is right.
 """
 
 from __future__ import annotations

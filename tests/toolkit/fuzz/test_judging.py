@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +123,14 @@ def test_a_gradient_that_eager_has_where_it_is_traced_is_no_fault_of_a_backend(
     assert (traced.status, "where it is traced" in traced.message) == (Status.DISCARDED, True)
     other = judged(lambda value: 2 * compiled(value))
     assert (other.status, other.signature[:16]) == (Status.FAILED, "backward | wrong")
+
+
+def test_a_gradient_that_only_the_formula_of_tracing_spoils_is_a_failure() -> None:
+    """Where it is traced, the gradient of `max` multiplies by a mask, here zero by infinity."""
+    made = program("a0.max() * torch.inf", "torch.tensor([1.0, 2.0]).requires_grad_()")
+    masked = Broken(lambda value: (value * (value == value.max())).sum() * torch.inf)
+    found = judge(made, replace(masked, of_inputs=True), lambda phase: None, Path("."))
+    assert (found.status, found.signature) == (Status.FAILED, "backward | wrong nan")
 
 
 def test_a_view_of_an_input_in_eager_must_be_one_when_compiled() -> None:
