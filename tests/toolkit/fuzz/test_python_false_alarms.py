@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import warnings
@@ -14,6 +15,9 @@ import torch
 from torch._dynamo.exc import InternalTorchDynamoError
 from torch_versions import needs_torch
 
+from tcdebug.fuzz.python.compiling import Compilation
+from tcdebug.fuzz.python.deviation import first_deviation
+from tcdebug.fuzz.python.execution import Execution
 from tcdebug.fuzz.python.oracle import judge_python
 from tcdebug.fuzz.python.process_state import own_process_state
 from tcdebug.fuzz.verdict import Status
@@ -268,3 +272,37 @@ def test_rows_that_a_batch_norm_normalises_are_not_equal(tmp_path: Path) -> None
     """Of equal rows, the result would be the rounding of their mean, times 316."""
     made = DrawnConstruct("batch norm", first=(PLAIN[0], "y = x", "n = 1"), wanted=("y",)).program()
     assert status(made, tmp_path, "tcdebug") is Status.PASSED
+
+
+def test_an_object_that_waits_for_the_garbage_collector_is_freed_before_the_next_call(
+    tmp_path: Path,
+) -> None:
+    """A compile may leave a reference cycle with the object, whose end a weak reference sees."""
+    made = DrawnConstruct("weak reference", "TARGET = None", first=PLAIN).program()
+
+    def keeping(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            cycle: list[Any] = [function.__globals__["TARGET"]]
+            cycle.append(cycle)
+            return function(*arguments)
+
+        return call
+
+    eager = Execution(made, tmp_path / "program.py", lambda function: function).states()
+    gc.disable()
+    try:
+        compiled = Execution(made, tmp_path / "program.py", keeping).states()
+    finally:
+        gc.enable()
+    assert first_deviation(eager, compiled, "") is None
+
+
+def test_a_capture_that_starts_again_counts_as_one_graph(tmp_path: Path) -> None:
+    """The scalars of a float64 tensor make AOTAutograd ask for a second capture.
+
+    A process whose cache has the graph needs one.
+    """
+    made = program("return [y * 3.0]", first=(PLAIN[0], "y = torch.tensor(1.0).double()", "n = 1"))
+    backend = torch._dynamo.lookup_backend("aot_eager")
+    compilation = Compilation(made, tmp_path / "program.py", backend, lambda phase: None)
+    assert [state.compiles for state in compilation.compiled()] == [1, 1]

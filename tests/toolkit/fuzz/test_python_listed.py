@@ -6,6 +6,7 @@ import warnings
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from torch_versions import VERSION, needs_torch
 
@@ -41,6 +42,7 @@ def cause_of(made: PythonProgram, folder: Path, backend: str = "eager") -> str:
     )  # fmt: skip
 
 
+EXPANDED = ("x = torch.ones(1, 1, requires_grad=True).expand(2, 3)", "y = x", "n = 1")
 ROUNDED = DrawnConstruct("rounded number", first=(*PLAIN[:2], "n = 2"), dynamic=True)
 OTHER_FEATURES = [
     ("deque_full", DrawnConstruct("append to a full deque", first=PLAIN)),
@@ -53,6 +55,9 @@ OTHER_FEATURES = [
     ("export_gradient", replace(CONSTRUCTS["export_gradient"], feature="func.jacrev")),
     ("export_gradient", replace(CONSTRUCTS["export_gradient"], feature="vjp with auxiliary")),
     ("locals_unbound", CONSTRUCTS["locals_unbound"]),
+    ("region_float", replace(CONSTRUCTS["region_float"], first=PLAIN)),
+    ("export_gradient", DrawnConstruct("vjp with auxiliary", way="torch.export, decomposed")),
+    ("view_in_no_grad", replace(CONSTRUCTS["view_in_no_grad"], then="add", first=EXPANDED)),
 ]  # fmt: skip
 
 
@@ -60,7 +65,20 @@ OTHER_FEATURES = [
 def test_a_listed_cause_is_recognised_in_another_feature(
     name: str, construct: DrawnConstruct, tmp_path: Path
 ) -> None:
-    assert cause_of(construct.program(), tmp_path) == name
+    assert cause_of(construct.program(), tmp_path, construct.backend) == name
+
+
+@needs_torch("2.13", "a condition in a checkpoint is compiled")
+def test_a_condition_in_a_checkpoint_is_recognised(tmp_path: Path) -> None:
+    made = DrawnConstruct("cond", way="checkpointed").program()
+    assert cause_of(made, tmp_path) == "pytorch#162246"
+
+
+def test_a_gradient_that_reads_a_parameter_after_a_write_is_recognised(tmp_path: Path) -> None:
+    made = DrawnConstruct("write to a parameter", first=PLAIN, backend="aot_eager").program()
+    step = msgspec.structs.replace(made.steps[0], backward=True)
+    made = msgspec.structs.replace(made, steps=(step,))
+    assert cause_of(made, tmp_path, "aot_eager") == "pytorch#197039"
 
 
 @pytest.mark.skipif(VERSION >= "2.14", reason="torch 2.15 does not lose the value")

@@ -25,6 +25,8 @@ from tcdebug.strategies.python.python_program import CALL, RESULT, CallStep, Pyt
 
 MODULE = "generated_program"
 """The name of the module that a program runs as."""
+WEAK = "weakref"
+"""What a program contains that sees when an object is freed."""
 CHANGE = "change"
 """The phase of the lines that run before a call."""
 ARGUMENTS = ("x", "y")
@@ -143,6 +145,8 @@ class Execution:
                 state = reachable(self._roots())
                 yield CallState(_copied(state), _layouts(state), torch_modes(), error, CHANGE)
                 return
+            if WEAK in self.program.source():
+                gc.collect()  # a compile may leave a reference to the object in a cycle
             self.before_call()
             if step.thread:
                 made = thread.submit(self._call, step, call, last).result()

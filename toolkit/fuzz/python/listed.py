@@ -12,6 +12,8 @@ FAKE = "FakeTensor .* instead of .*Tensor|Expected FakeTensor, got"
 export itself mixes tensors with and without data."""
 RECORDED = "requires_grad instead of .*Tensor"
 """What is said if a result has a gradient, and eager's has none."""
+UNRECORDED = "instead of .*Tensor.*requires_grad"
+"""What is said if a result has no gradient, and eager's has one."""
 NO_INFERENCE = "is_inference is False"
 SAVED = "saved and loaded"
 WITHOUT_VJP = (
@@ -101,6 +103,9 @@ LISTED = (
         "view_in_no_grad", r"torch\.no_grad\(\)", "torch.enable_grad()", "grad_fn is set"
     ),
     ListedCause(
+        "view_in_no_grad", r"(?<== )(\w+)\[\.\.\.\]$", r"\1", UNRECORDED, needs=r"no_grad\(\)"
+    ),
+    ListedCause(
         "export_checkpoints", r"\bcheckpoint\(torch\.sin, ",
         "(lambda f, v, use_reentrant: f(v))(torch.sin, ", "instead of .*requires_grad",
     ),
@@ -109,6 +114,10 @@ LISTED = (
     ListedCause(
         "region_float", "",
         said="Freevar has no source: .*=item\\b|'item' of Node 'invoke_subgraph.* does not belong",
+    ),
+    ListedCause(
+        "region_float", r"\bREGION_RATES\[0\]", "2.0", "lift_tracked_freevar_to_input",
+        needs="nested_compile_region",
     ),
     ListedCause(
         "functionalize", r"func\.functionalize\(",
@@ -133,6 +142,11 @@ LISTED = (
     ListedCause(
         "export_gradient", r"torch\.func\.(grad|vjp|jacrev)\(",
         said="SymIntArrayRef expected to contain only concrete", way="export",
+    ),
+    ListedCause(
+        "export_gradient", r"torch\.func\.(grad|vjp|jacrev)\(",
+        said="Cannot access data pointer of Tensor that doesn't have storage.*lifted_tensor",
+        way="export",
     ),
     ListedCause("nan_key", "", said="NameError: name 'nan' is not defined"),
     ListedCause("scan_item", r"\bscan\(", said="^forward . DataDependentOutputException"),
@@ -173,6 +187,14 @@ IN_TRACKER = (
         "pytorch#193932", r"\.as_subclass\(", said="Multiple dispatch failed .*NotImplemented"
     ),
     ListedCause("pytorch#174063", "", said="Current active mode .* not registered"),
+    ListedCause(
+        "pytorch#162246", "",
+        said="no rule registered for HigherOrderOperator .*checkpoint._CachingTorchDispatchMode",
+    ),
+    ListedCause(
+        "pytorch#197039", r"^(CONTAINED\.many\[0\])\.mul_\((.*)\)$", "pass", "wrong gradient",
+        needs=r"no_grad\(\)",
+    ),
 )  # fmt: skip
 """Causes that are not listed because an issue or a pull request of PyTorch is about them."""
 
