@@ -14,8 +14,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tcdebug.minifier.judging.replay import Results
 
 
-class Unchanged(TorchDispatchMode):
+class Unchanged(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch has no annotation
     """Makes each call as it is."""
+
+    supports_higher_order_operators = True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Make the call."""
@@ -25,11 +27,10 @@ class Unchanged(TorchDispatchMode):
 def traced_gradients(again: Callable[[], Results]) -> list[Any]:
     """Return the gradients of a run in eager with the formulas that tracing takes.
 
-    The list is empty if the program does not run under a dispatch mode, as higher-order operators
-    do not.
+    The list is empty if the program does not run under a dispatch mode.
     """
     try:
-        with Unchanged():
+        with Unchanged():  # type: ignore[no-untyped-call] # torch has no annotation
             return again().gradients
     except Exception:
         return []
