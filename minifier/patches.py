@@ -19,7 +19,7 @@ from tcdebug.minifier.processes import threads
 from tcdebug.minifier.processes.devices import sleeping
 from tcdebug.minifier.profiling import inductor_profiling
 from tcdebug.minifier.reuse import calls
-from tcdebug.minifier.sessions import one_rank, undisturbed
+from tcdebug.minifier.sessions import execution, one_rank, undisturbed
 from tcdebug.minifier.subjects import protected_files
 from tcdebug.minifier.targets import autograd, dynamo, inductor, interception
 from tcdebug.minifier.values import inductor as inductor_values
@@ -43,6 +43,7 @@ PATCHES: tuple[Patch, ...] = (
     *inductor_profiling.PATCHES,
     *one_rank.PATCHES,
     *undisturbed.PATCHES,
+    *execution.PATCHES,
     *dynamo.PATCHES,
     *autograd.PATCHES,
     *inductor.PATCHES,

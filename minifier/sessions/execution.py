@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import multiprocessing
 import os
 import runpy
@@ -10,12 +11,20 @@ import sys
 import threading
 import traceback
 import zipfile
+from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
+from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.patching import Patch, patched
 from tcdebug.minifier.processes.job import FAULT, INVALID_BACKEND, NO_BACKEND, SCRIPT_FAILED
+
+REGISTER = Patch("atexit", "register", "what a script does at its exit is not done")
+UNREGISTER = Patch("atexit", "unregister", "what a script no longer does at its exit is done")
+PATCHES = (REGISTER, UNREGISTER)
 
 
 class NoBackend(BaseException):
@@ -30,18 +39,61 @@ class Broken(BaseException):
     """tcdebug itself failed. The traceback has been printed."""
 
 
+class AtExit:
+    """The functions that a script and what it imports have registered with `atexit`."""
+
+    def __init__(self) -> None:
+        self._registered: list[tuple[Callable[..., object], partial[object]]] = []
+
+    @contextlib.contextmanager
+    def registering(self) -> Iterator[None]:
+        """Take what is registered in this block."""
+        log = EventLog(None)
+        with patched(REGISTER, self._takes, log), patched(UNREGISTER, self._drops, log):
+            yield
+
+    def call(self) -> None:
+        """Call them in the order of python, the last one first, with a traceback for each error."""
+        while self._registered:
+            _, call = self._registered.pop()
+            try:
+                call()
+            except BaseException:
+                _print_traceback()
+
+    def _takes(self, original: object) -> Callable[..., object]:
+        def register(function: Callable[..., object], /, *args: Any, **kwargs: Any) -> object:
+            self._registered.append((function, partial(function, *args, **kwargs)))
+            return function
+
+        return register
+
+    def _drops(self, original: Callable[[Callable[..., object]], None]) -> Callable[..., None]:
+        def unregister(function: Callable[..., object], /) -> None:
+            self._registered = [(f, c) for f, c in self._registered if f != function]
+            original(function)
+
+        return unregister
+
+
 def run_script(script: str, args: list[str]) -> int:
     """Run a script as python would. Return the exit status that python would return.
 
-    Like python, wait at its end for the threads and processes that it has started, except daemons.
+    Like python, wait at its end for the threads and processes that it has started, except daemons,
+    and call the functions that were registered with `atexit` meanwhile: a process of a session ends
+    without them.
     """
     path = Path(script)
     sys.argv = [script, *args]
     sys.path[0] = str(path.resolve().parent)
-    status = _ending(script)
+    at_exit = AtExit()
+    with at_exit.registering():
+        status = _ending(script)
+        if status is not None:
+            threading._shutdown()  # type: ignore[attr-defined]  # what python calls at its end
+        at_exit.call()
     if status is None:
         return 0
-    threading._shutdown()  # type: ignore[attr-defined]  # what python calls at its end
     for child in multiprocessing.active_children():
         if not child.daemon:
             child.join()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -31,32 +32,30 @@ STARTS = (
 def ended_before_changes(allowed: Sequence[Path], log: EventLog) -> Iterator[None]:
     """End this process with WOULD_CHANGE before it changes a file or starts a program.
 
-    It may change what lies below the `allowed` folders, and what it has created itself in the
-    folder for temporary files. The check of Python's own operations stays for the rest of the
+    It may change what lies below the `allowed` folders. It has a folder for temporary files of its
+    own, which is removed at the end. The check of Python's own operations stays for the rest of the
     process, because an audit hook cannot be removed. Extensions that write files are not seen.
     """
-    temporary = os.path.realpath(tempfile.gettempdir())
-    below = (*ALWAYS, *(os.path.join(folder.resolve(), "") for folder in allowed))
-    created: set[str] = set()
+    temporary = Path(os.path.realpath(tempfile.mkdtemp(prefix="tcdebug-")))
+    folders = (temporary, *allowed)
+    below = (*ALWAYS, *(os.path.join(folder.resolve(), "") for folder in folders))
+    tempfile.tempdir = os.environ["TMPDIR"] = str(temporary)
 
     def is_own(path: Any, folder: Any = None) -> bool:
         if not isinstance(path, str | bytes | os.PathLike):
             return True  # a file that is open
         around = f"/proc/self/fd/{folder}" if isinstance(folder, int) and folder >= 0 else ""
         place = os.path.realpath(os.path.join(around, os.fsdecode(path)))
-        if f"{place}{os.sep}".startswith(below):
-            return True
-        if os.path.dirname(place) == temporary and not os.path.lexists(place):
-            created.add(place)
-        return not created.isdisjoint((place, *map(str, Path(place).parents)))
+        return f"{place}{os.sep}".startswith(below)
 
     def is_between_own(address: Any) -> bool:
         """Return whether a socket connects processes of the script, as a data loader does."""
-        return isinstance(address, str) and address.startswith(os.path.join(temporary, "pymp-"))
+        return isinstance(address, str) and address.startswith(f"{temporary}/pymp-")
 
     def check(event: str, *own: bool) -> None:
         if not all(own):
             os.write(2, f"ended before {event}\n".encode())
+            shutil.rmtree(temporary, ignore_errors=True)
             os._exit(WOULD_CHANGE)
 
     def audit(event: str, args: tuple[Any, ...]) -> None:
@@ -83,4 +82,5 @@ def ended_before_changes(allowed: Sequence[Path], log: EventLog) -> Iterator[Non
     with contextlib.ExitStack() as stack:
         for patch in PATCHES:
             stack.enter_context(patched(patch, saving, log))
+        stack.callback(shutil.rmtree, temporary, ignore_errors=True)
         yield

@@ -101,3 +101,56 @@ def test_a_folder_and_an_archive_with_a_main_module_are_scripts(tmp_path: Path) 
         process.start()
         process.join()
         assert process.exitcode == 3
+
+
+AT_EXIT = """
+import atexit, sys
+
+@atexit.register
+def last():
+    print("last")
+
+def dropped():
+    print("dropped")
+
+atexit.register(dropped)
+atexit.register(lambda: 1 / 0)
+atexit.register(print, "first", file=sys.stdout)
+atexit.unregister(dropped)
+sys.exit(3)
+"""
+
+
+def test_a_session_calls_what_the_script_has_registered_for_its_exit(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "registers.py"
+    script.write_text(AT_EXIT)
+    process = multiprocessing.get_context("fork").Process(target=session, args=(str(script), []))
+    process.start()
+    process.join()
+    output = capfd.readouterr()
+    assert (process.exitcode, output.out) == (3, "first\nlast\n")
+    assert "ZeroDivisionError" in output.err
+
+
+LOCK = """
+import atexit, os, sys
+
+try:
+    os.close(os.open(sys.argv[1], os.O_CREAT | os.O_EXCL))
+except FileExistsError:
+    sys.exit("another training is running")
+atexit.register(os.unlink, sys.argv[1])
+"""
+
+
+def test_a_lock_that_a_script_removes_at_its_exit_is_free_for_the_next_run(tmp_path: Path) -> None:
+    script, lock = tmp_path / "locks.py", tmp_path / "lock"
+    script.write_text(LOCK)
+    for _ in range(2):
+        target = (str(script), [str(lock)])
+        process = multiprocessing.get_context("fork").Process(target=session, args=target)
+        process.start()
+        process.join()
+        assert (process.exitcode, lock.exists()) == (0, False)

@@ -61,6 +61,28 @@ def test_what_a_later_run_could_see_ends_the_process(change: Change, tmp_path: P
     assert os.listdir(tmp_path) == ["checkpoint.pt"]
 
 
+def test_no_other_run_sees_the_temporary_files_of_one(tmp_path: Path) -> None:
+    name = tmp_path / "own" / "name"
+    name.parent.mkdir()
+
+    def change(path: Path) -> None:
+        Path(tempfile.gettempdir(), "lock").write_text("1")
+        name.write_text(tempfile.gettempdir())
+        path.with_name("other").write_text("1")
+
+    assert status_after(change, tmp_path / "checkpoint.pt") == 75
+    assert name.read_text() != tempfile.gettempdir()
+    assert not Path(name.read_text()).exists()
+
+
+def test_a_file_of_any_run_in_the_usual_folder_for_temporary_files_ends_the_process(
+    tmp_path: Path,
+) -> None:
+    lock = Path(tempfile.gettempdir(), f"{tmp_path.name}-{os.getpid()}.lock")
+    assert status_after(lambda path: lock.write_text("1"), tmp_path / "checkpoint.pt") == 75
+    assert not lock.exists()
+
+
 def test_temporary_files_and_the_own_folder_may_be_changed(tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
 
