@@ -16,7 +16,7 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import Fallback
 from tcdebug.compiler.events.search_events import MinifyPlan, MinifyStep
 from tcdebug.minifier.reduction import CandidateReduction, ReducibleType
-from tcdebug.minifier.search.algorithms import first_bad, minimal_subset
+from tcdebug.minifier.search.algorithms import TooManyNeeded, first_bad, minimal_subset
 from tcdebug.minifier.search.reducing import Interesting
 
 
@@ -40,6 +40,8 @@ class Reductions(Generic[ReducibleType]):
     )
     """Describes each edit, so that one that failed is tried again only at the end. Empty if the
     edits of a reduction are tried in every round."""
+    most_needed: Callable[[CandidateReduction[ReducibleType]], int | None] = lambda reduction: None
+    """The number of edits found to be impossible after which no more of a reduction are tried."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +178,11 @@ class ReductionLoop(Generic[ReducibleType]):
             left_out = set(unapplied)
             return keep([e for e in edits if e not in left_out])
 
-        needed = set(minimal_subset(edits[::-1], survives))
+        most = self._reductions.most_needed(reduction)
+        try:
+            needed = set(minimal_subset(edits[::-1], survives, most))
+        except TooManyNeeded:
+            return
         described = self._descriptions(reduction, case)
         here = self.best.key
         self._failed |= {(reduction.name, text): here for edit, text in described if edit in needed}

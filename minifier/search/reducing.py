@@ -10,6 +10,8 @@ from tcdebug.minifier.search.rehearsal import Ahead, Answer, Question, search_ah
 Reduced_co = TypeVar("Reduced_co", covariant=True)
 CONFIRMING = "the smallest version of this step"
 """The purpose of a run that confirms a step."""
+CONFIRMED_TOGETHER = 4
+"""As many steps that help are confirmed by one run."""
 Interesting = Callable[[Reduced_co, str], bool]
 """Whether a candidate still shows the failure; the text is the name of the reduction."""
 
@@ -53,8 +55,9 @@ def reduce_ahead(
     """Run a reducer to its end, and start on its likely next questions in advance.
 
     `interesting` makes the reducer's predicate from a function that answers questions. See
-    `rehearsal.search_ahead`. If `strictly` is given, it must hold after each step too. A step after
-    which it does not is repeated with it in place of `interesting`.
+    `rehearsal.search_ahead`. If `strictly` is given, it must hold too after every few steps that
+    help, and at the end. Steps after which it does not are repeated with it in place of
+    `interesting`.
     """
 
     def step(
@@ -69,15 +72,19 @@ def reduce_ahead(
         )
 
     try:
-        going = True
+        going, holds = True, reducer.rehearsal()
+        steps = helped = 0
         while going:
             reducer.forget()
             here = reducer.rehearsal()
             going = step(interesting, here)
-            if strictly is None or reducer.best is here.best:
+            steps, helped = steps + 1, helped + (reducer.best is not here.best)
+            if strictly is None or not helped or (going and helped < CONFIRMED_TOGETHER):
                 continue
             if not strictly(ask)(reducer.best, CONFIRMING):
-                reducer.return_to(here)
-                going = step(strictly, here)
+                reducer.return_to(holds)
+                going = all(step(strictly, reducer.rehearsal()) for _ in range(steps))
+            holds = reducer.rehearsal()
+            steps = helped = 0
     finally:
         ahead.ask_ahead(())

@@ -17,6 +17,7 @@ from tempfile import gettempdir
 from types import FunctionType
 from typing import Any
 
+from tcdebug.minifier.reduction.script.dropping.compiled import calls_one, names_that_run_it
 from tcdebug.minifier.reduction.script.rewriting import Rewrite, expressions, rewritten
 
 OBSERVER = "__tcdebug_observed__"
@@ -34,12 +35,16 @@ NOT_WRAPPED = (ast.Constant, ast.Starred, ast.Slice, ast.Yield, ast.YieldFrom, a
 def instrumented(text: str, path: Path) -> str | None:
     """Return a script that writes the values of its expressions to a file; None if none can."""
     tree = ast.parse(text)
-    wrapped = []
+    names, wrapped = names_that_run_it(tree), []
+    calls = (n for n in expressions(tree) if isinstance(n, ast.Call) and calls_one([n], names))
+    given = {id(argument) for call in calls for argument in call.args}
     for node in expressions(tree):
         if isinstance(node, NOT_WRAPPED) or _has_slices(node):
             continue
-        observer = ast.Name(OBSERVER, ast.Load())
-        call = ast.Call(observer, [ast.Constant(ast.unparse(node)), node], [])
+        text = ast.unparse(node)
+        call = _observed(text, node)
+        if id(node) in given:
+            call = _observed(argument_key(text), call)
         wrapped.append(Rewrite.of(node, call))
     body = rewritten(tree, wrapped)
     if body is None:
@@ -51,6 +56,15 @@ def instrumented(text: str, path: Path) -> str | None:
     end = ast.parse(f"{OBSERVER}.write()").body
     tree.body = [*first, *begin, ast.Try(rest, [], [], end)]
     return ast.unparse(ast.fix_missing_locations(tree))
+
+
+def argument_key(text: str) -> str:
+    """Return the key under which the shape of a tensor that compiled code is given is recorded."""
+    return f"argument {text}"
+
+
+def _observed(text: str, node: ast.expr) -> ast.Call:
+    return ast.Call(ast.Name(OBSERVER, ast.Load()), [ast.Constant(text), node], [])
 
 
 def _has_slices(node: ast.expr) -> bool:
@@ -77,6 +91,8 @@ class ObservedValues:
         """Record the value of an expression, and return it."""
         if self._seen.get(text, "") is not None:
             found = literal(value, self._definition)
+            if text.startswith(argument_key("")):
+                found = _constant_tensor(value) if "torch" in self._names else None
             self._seen[text] = found if self._seen.get(text, found) == found else None
         return value
 
@@ -97,6 +113,17 @@ class ObservedValues:
         """Write the texts of expressions that always had the same value, with the value's text."""
         found = {text: value for text, value in self._seen.items() if value not in (None, text)}
         self._path.write_text(json.dumps(found))
+
+
+def _constant_tensor(value: Any) -> str | None:
+    """Return a tensor of ones with the shape and type of a plain tensor, as Python text."""
+    if type(value).__module__ != "torch" or type(value).__name__ != "Tensor":
+        return None
+    if value.requires_grad or value.device.type != "cpu" or not value.is_contiguous():
+        return None
+    sizes = ", ".join(map(str, value.shape)) or "()"
+    dtype = "" if str(value.dtype) == "torch.float32" else f", dtype={value.dtype}"
+    return f"torch.ones({sizes}{dtype})"
 
 
 def literal(value: object, named: Callable[[object], str | None]) -> str | None:

@@ -11,6 +11,8 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases.script_text import ScriptText
 from tcdebug.minifier.reduction import CandidateReduction
 from tcdebug.minifier.reduction.loop import ReductionLoop, Reductions
+from tcdebug.minifier.reduction.script.bypassing import BypassModules
+from tcdebug.minifier.reduction.script.dropping.inputs import ConstantInputs
 from tcdebug.minifier.reduction.script.dropping.likely import texts_at
 from tcdebug.minifier.reduction.script.dropping.statements import (
     DropStatements,
@@ -70,6 +72,9 @@ from tcdebug.minifier.reduction.script.values import (
     ShrinkNumbers,
 )
 
+MOST = 2
+"""As many modules that cannot be bypassed end the step that bypasses them. They change values, of
+which most must stay where values differ."""
 BLOCKS = (ast.If, ast.For, ast.While, ast.With, ast.Try)
 
 
@@ -121,13 +126,16 @@ def _coarse(
         unused,
         UnwrapBlocks(loops=True),
         unused,
-        DropEntries(),
-        KeepFirst(likely),
+        ConstantInputs(seen),
+        BypassModules(),
+        unused,
         ObservedLiterals(seen),
         ConstantParameters(),
         FoldConstants(),
         look_up,
         unused,
+        DropEntries(),
+        KeepFirst(likely),
         InlineFunctions(),
         look_up,
         unused,
@@ -232,6 +240,7 @@ class ScriptReducer(ReductionLoop[ScriptText]):
             is_valid=valid,
             unit="lines",
             described=_described,
+            most_needed=lambda reduction: MOST if isinstance(reduction, BypassModules) else None,
         )
         super().__init__(script, reductions, log)
 
@@ -243,4 +252,4 @@ class ScriptReducer(ReductionLoop[ScriptText]):
         """
         coarse = _coarse(seen, self._likely)
         self._reductions = replace(self._reductions, coarse=coarse)
-        self._left = [r for r in coarse if isinstance(r, ObservedLiterals)]
+        self._left = [r for r in coarse if isinstance(r, ObservedLiterals | ConstantInputs)]

@@ -28,6 +28,16 @@ def names_of_compiled(tree: ast.Module) -> frozenset[str]:
     return frozenset(found)
 
 
+def names_that_run_it(tree: ast.Module) -> frozenset[str]:
+    """Return the names whose calls may run compiled code, or in eager what was compiled."""
+    compiled = (
+        last_name(call.args[0])
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call) and last_name(call.func) == COMPILES and call.args
+    )
+    return names_of_compiled(tree) | {name for name in compiled if name}
+
+
 def calls_one(nodes: Iterable[ast.AST], names: Collection[str]) -> bool:
     """Return whether one of the nodes is a call of one of these names."""
     return any(isinstance(n, ast.Call) and last_name(n.func) in names for n in nodes)

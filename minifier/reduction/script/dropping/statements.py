@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tcdebug.minifier.cases.script_text import ScriptText
 from tcdebug.minifier.reduction.script.dropping.likely import likely_last
@@ -11,6 +11,8 @@ from tcdebug.minifier.reduction.script.dropping.slicing import Slices
 from tcdebug.minifier.reduction.script.rewriting import (
     Rewrite,
     SyntaxReduction,
+    expressions,
+    last_name,
     rewritten,
     statements,
 )
@@ -86,7 +88,7 @@ class DropStatements(SyntaxReduction):
 class UnwrapBlocks(SyntaxReduction):
     """Replaces a compound statement by a block of it, and a loop by its first iteration.
 
-    With `loops`, only loops are replaced: what is left runs faster.
+    With `loops`, only loops are replaced: what is left runs faster. Comprehensions are loops, too.
     """
 
     def __init__(self, *, loops: bool = False) -> None:
@@ -109,4 +111,21 @@ class UnwrapBlocks(SyntaxReduction):
                 found.append(Rewrite.of(node, *node.body))
                 if isinstance(node, ast.If) and node.orelse:
                     found.append(Rewrite.of(node, *node.orelse))
+        if self._loops:
+            found += [edit for node in expressions(tree) for edit in one_element(node)]
         return found
+
+
+def one_element(node: ast.expr) -> Iterator[Rewrite]:
+    """Yield the edit that lets a comprehension make one element."""
+    match node:
+        case (
+            ast.ListComp(elt=element, generators=[loop])
+            | ast.GeneratorExp(elt=element, generators=[loop])
+        ) if not loop.ifs:
+            targets = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+            if not any(isinstance(n, ast.Name) and n.id in targets for n in ast.walk(element)):
+                yield Rewrite.of(node, ast.List([element], ast.Load()))
+            elif isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) == "range":
+                once = ast.Call(loop.iter.func, [ast.Constant(1)], [])
+                yield Rewrite.of(loop.iter, once)
