@@ -10,6 +10,7 @@ import runpy
 import sys
 import threading
 import traceback
+import weakref
 import zipfile
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -40,10 +41,14 @@ class Broken(BaseException):
 
 
 class AtExit:
-    """The functions that a script and what it imports have registered with `atexit`."""
+    """The functions that a script and what it imports have registered for the exit.
+
+    They are those of `atexit`, and finalizers, such as that of a temporary folder.
+    """
 
     def __init__(self) -> None:
         self._registered: list[tuple[Callable[..., object], partial[object]]] = []
+        self._earlier = frozenset(_finalizers())
 
     @contextlib.contextmanager
     def registering(self) -> Iterator[None]:
@@ -56,10 +61,11 @@ class AtExit:
         """Call them in the order of python, the last one first, with a traceback for each error."""
         while self._registered:
             _, call = self._registered.pop()
-            try:
-                call()
-            except BaseException:
-                _print_traceback()
+            _call(call)
+        left = [f for f in _finalizers() if f not in self._earlier]
+        for finalizer in reversed(left):
+            if finalizer.alive and finalizer.atexit:
+                _call(finalizer)
 
     def _takes(self, original: object) -> Callable[..., object]:
         def register(function: Callable[..., object], /, *args: Any, **kwargs: Any) -> object:
@@ -74,6 +80,18 @@ class AtExit:
             original(function)
 
         return unregister
+
+
+def _finalizers() -> list[weakref.finalize[..., Any]]:
+    """Return the finalizers of this process whose objects are alive, in the order of creation."""
+    return list(weakref.finalize._registry)  # type: ignore[attr-defined]  # nothing else lists them
+
+
+def _call(function: Callable[[], object]) -> None:
+    try:
+        function()
+    except BaseException:
+        _print_traceback()
 
 
 def run_script(script: str, args: list[str]) -> int:

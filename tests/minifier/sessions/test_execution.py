@@ -135,19 +135,28 @@ def test_a_session_calls_what_the_script_has_registered_for_its_exit(
 
 
 LOCK = """
-import atexit, os, sys
+import atexit, os, sys, weakref
 
 try:
     os.close(os.open(sys.argv[1], os.O_CREAT | os.O_EXCL))
 except FileExistsError:
     sys.exit("another training is running")
-atexit.register(os.unlink, sys.argv[1])
+{removed}
 """
 
 
-def test_a_lock_that_a_script_removes_at_its_exit_is_free_for_the_next_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "removed",
+    [
+        "atexit.register(os.unlink, sys.argv[1])",
+        "weakref.finalize(sys.modules['__main__'], os.unlink, sys.argv[1])",
+    ],
+)
+def test_a_lock_that_a_script_removes_at_its_exit_is_free_for_the_next_run(
+    tmp_path: Path, removed: str
+) -> None:
     script, lock = tmp_path / "locks.py", tmp_path / "lock"
-    script.write_text(LOCK)
+    script.write_text(LOCK.format(removed=removed))
     for _ in range(2):
         target = (str(script), [str(lock)])
         process = multiprocessing.get_context("fork").Process(target=session, args=target)
