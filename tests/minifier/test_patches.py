@@ -63,6 +63,7 @@ def test_nothing_is_patched_outside_the_patching_module() -> None:
         "sys.argv",
         "sys.path",
         "sys.dont_write_bytecode",
+        "tempfile.tempdir",
         "compiled_autograd.in_compiled_autograd_region",
         "forward_ad._current_level",
     }

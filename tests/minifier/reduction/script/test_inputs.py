@@ -51,6 +51,7 @@ def applied(reduction: SyntaxReduction, text: str, edits: list[str] | None = Non
     return done.text
 
 
+@pytest.mark.usefixtures("warm")
 def test_tensors_given_to_compiled_code_become_constants_without_what_made_them(
     tmp_path: Path,
 ) -> None:
@@ -74,6 +75,7 @@ def test_a_comprehension_over_what_made_the_inputs_makes_one_element() -> None:
     assert applied(ConstantInputs(seen), text) == left
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_tensor_of_several_shapes_or_with_a_gradient_is_no_constant_input(tmp_path: Path) -> None:
     text = """
 import torch
