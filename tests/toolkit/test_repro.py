@@ -271,12 +271,16 @@ def test_a_report_has_the_table_of_versions_where_there_is_one(
     passes, fails = {"version": "2.12", "torch": "2.12.1"}, {"version": "2.13", "torch": "2.13.0"}
     trials = [{**passes, "standing": "passes"}, {**fails, "standing": "fails in the same way"}]
     history = {"script": "repro.py", "verdict": "fails since 2.13 (2.12 passes)", "since": ["2.13"]}
+    command = "tcdebug since repro.py --torch 2.11..2.15"
+    add = f"<!-- `{command}` adds a table of versions that fail to this report -->"
+    assert add in inside("repro", "issue").stdout
     (bisected / "since.json").write_text(json.dumps({**history, "fixed": [], "trials": trials}))
     table = (
         "| torch | result |\n|---|---|\n| 2.12.1 | passes |\n| 2.13.0 | fails in the same way |\n"
     )
     verdict = "With other versions of torch: **fails since 2.13 (2.12 passes)**."
-    assert f"{verdict}\n\n{table}" in inside("repro", "issue").stdout
+    text = inside("repro", "issue").stdout
+    assert f"{verdict}\n\n{table}" in text and add not in text
 
 
 def test_a_run_that_ended_in_a_graph_has_a_report(inside: Command, bisected: Path) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from tcdebug.compiler.events.run_folder import BASE
+from tcdebug.compiler.patching import SUPPORTED
 from tcdebug.minifier.capture.watching.running import left_running
 from tcdebug.minifier.cases.outcome import Kind
 from tcdebug.minifier.investigation.report import Report, ReportedFailure, ReportedFault
@@ -104,9 +105,11 @@ def issue(run: Run) -> str:
 
 
 def _versions_tried(script: Path) -> Iterator[str]:
-    """Yield the table of `tcdebug since` for this repro, if it was made."""
+    """Yield the table of `tcdebug since` for this repro, or how it is made."""
     path = script.with_name(SINCE)
     if not path.is_file():
+        command = f"tcdebug since {script.name} --torch {SUPPORTED[0]}..{SUPPORTED[-1]}"
+        yield from ("", f"<!-- `{command}` adds a table of versions that fail to this report -->")
         return
     found = msgspec.json.decode(path.read_bytes(), type=VersionHistory)
     yield from ("", f"With other versions of torch: **{found.verdict}**.", "")
