@@ -59,7 +59,7 @@ class Documenting(Generic[CandidateType]):
         try:
             self.findings.notes += [
                 known.note
-                for known in self.subject.explanations(branch.best)
+                for known in self.subject.explanations(branch.best, branch.failure)
                 if self.oracle.ask(known.candidate, branch.base, known.purpose).kind is Kind.OK
             ]
         except BudgetUsed:

@@ -26,38 +26,41 @@ def compared_by_elements(case: Case) -> Case | None:
     None if `case` returns no such positions.
     """
     graph, _ = editable(case)
-    outputs: list[fx.Node] = []
-    occurrences = []
-    for returned in flatten(graph.output_node().args[0]):
-        for node in _in_parts(graph, returned) if isinstance(returned, fx.Node) else [returned]:
-            found = _sorted(node) if isinstance(node, fx.Node) else None
-            if found is None:
-                outputs.append(node)
-                continue
-            elements, dim = found
-            with graph.inserting_before(node.next):
-                outputs.append(graph.call_function(torch.gather, (elements, dim, node)))
-                one = graph.call_function(torch.ones_like, (node,))
-                none = graph.call_function(torch.zeros_like, (elements,), {"dtype": torch.int64})
-                counts = graph.call_function(torch.scatter_add, (none, dim, node, one))
-                occurrences.append(graph.call_function(torch.amax, (counts, dim)))
+    returned = [
+        part for value in flatten(graph.output_node().args[0]) for part in _in_parts(graph, value)
+    ]
+    outputs, occurrences = [], []
+    for value in returned:
+        found = _sorted(value)
+        if found is None:
+            outputs.append(value)
+            continue
+        elements, dim = found
+        with graph.inserting_before(value.next):
+            outputs.append(graph.call_function(torch.gather, (elements, dim, value)))
+            one = graph.call_function(torch.ones_like, (value,))
+            none = graph.call_function(torch.zeros_like, (elements,), {"dtype": torch.int64})
+            counts = graph.call_function(torch.scatter_add, (none, dim, value, one))
+            occurrences.append(graph.call_function(torch.amax, (counts, dim)))
     if not occurrences:
         return None
     set_outputs(graph, [*outputs, *occurrences])
     return case.with_graph(graph)
 
 
-def _in_parts(graph: fx.Graph, returned: fx.Node) -> list[fx.Node]:
+def _in_parts(graph: fx.Graph, returned: Any) -> list[Any]:
     """Return the values and the positions of a sort that a graph returns as a whole."""
-    if _name(returned) not in ("sort", "topk"):
+    if not isinstance(returned, fx.Node) or _name(returned) not in ("sort", "topk"):
         return [returned]
     with graph.inserting_before(returned.next):
         positions = graph.call_function(operator.getitem, (returned, 1))
         return [graph.call_function(operator.getitem, (returned, 0)), positions]
 
 
-def _sorted(node: fx.Node) -> tuple[Any, Any] | None:
+def _sorted(node: Any) -> tuple[Any, Any] | None:
     """Return the elements and the dimension whose sorted positions a node is; None for others."""
+    if not isinstance(node, fx.Node):
+        return None
     sort = node
     if node.target is operator.getitem and node.args[1] == 1:
         sort = node.all_input_nodes[0]

@@ -370,9 +370,9 @@ class GraphSubject:
         """Return the user's lines that Dynamo recorded for the remaining nodes."""
         return candidate.user_lines()
 
-    def explanations(self, candidate: Case) -> Iterator[KnownReason[Case]]:
+    def explanations(self, candidate: Case, failure: Outcome) -> Iterator[KnownReason[Case]]:
         """Yield forms of a case that pass if a known reason explains its failure."""
-        return explanations(candidate)
+        return explanations(candidate, failure)
 
     def misregistered(self, candidate: Case) -> list[str]:
         """Return opcheck's objections to the custom operators that remain in a candidate.

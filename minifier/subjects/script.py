@@ -211,7 +211,9 @@ class ScriptSubject:
         """Return nothing: no line of a script is more suspect than another."""
         return []
 
-    def explanations(self, candidate: WholeScript) -> Iterator[KnownReason[WholeScript]]:
+    def explanations(
+        self, candidate: WholeScript, failure: Outcome
+    ) -> Iterator[KnownReason[WholeScript]]:
         """Yield nothing: the inputs and operators of a script are not known."""
         return iter(())
 

@@ -126,7 +126,9 @@ class Subject(Runner[CandidateType], Protocol[CandidateType]):
         """Return the user's source lines that remain in a candidate."""
         ...
 
-    def explanations(self, candidate: CandidateType) -> Iterator[KnownReason[CandidateType]]:
+    def explanations(
+        self, candidate: CandidateType, failure: Outcome
+    ) -> Iterator[KnownReason[CandidateType]]:
         """Yield forms of a candidate that pass if a known reason explains its failure."""
         ...
 

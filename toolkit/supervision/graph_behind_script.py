@@ -119,16 +119,12 @@ def other_order(supervisor: Supervisor, failed: ScriptFailure) -> Report | None:
     The script may still need the order of eager. It does if it passes without the culprit.
     """
     supervisor.progress.say("searching the graphs whose equal elements have another order")
-    report = _searched_again(supervisor, order_counts=True)
-    if report is None or report.status != "confirmed":
-        return None
-    units = culprit_units(report)
-    if not units or not _passes_without(supervisor, units):
+    report = _confirmed_again(supervisor, failed, order_counts=True)
+    units = culprit_units(report) if report else []
+    if report is None or not units or not _passes_without(supervisor, units):
         return None
     notes = [f"the script fails: {failed.failure.message}", *report.notes]
-    return msgspec.structs.replace(
-        report, layer=failed.finding.layer, ladder=failed.ladder, notes=notes
-    )
+    return msgspec.structs.replace(report, notes=notes)
 
 
 def failing_in_replays(supervisor: Supervisor, failed: ScriptFailure) -> Report | None:
@@ -137,11 +133,7 @@ def failing_in_replays(supervisor: Supervisor, failed: ScriptFailure) -> Report 
     Candidates that were forked before the script initialised CUDA lacked what it sets up later.
     """
     supervisor.progress.say("searching its graphs again, with the script run for each candidate")
-    (supervisor.folder / PARTIAL).unlink(missing_ok=True)
-    report = _searched_again(supervisor, replays=True)
-    if report is None or report.status != "confirmed":
-        return None
-    return msgspec.structs.replace(report, layer=failed.finding.layer, ladder=failed.ladder)
+    return _confirmed_again(supervisor, failed, replays=True)
 
 
 def notes_on_suspects(supervisor: Supervisor, report: Report) -> list[str]:
@@ -153,6 +145,17 @@ def notes_on_suspects(supervisor: Supervisor, report: Report) -> list[str]:
     if not units or not _passes_without(supervisor, units):
         return []
     return [passes_with(", ".join(units))]
+
+
+def _confirmed_again(
+    supervisor: Supervisor, failed: ScriptFailure, **changes: Any
+) -> Report | None:
+    """Search the graphs with changes of the job. Return the report if it is confirmed."""
+    (supervisor.folder / PARTIAL).unlink(missing_ok=True)
+    report = _searched_again(supervisor, **changes)
+    if report is None or report.status != "confirmed":
+        return None
+    return msgspec.structs.replace(report, layer=failed.finding.layer, ladder=failed.ladder)
 
 
 def _searched_again(supervisor: Supervisor, **changes: Any) -> Report | None:

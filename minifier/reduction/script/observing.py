@@ -17,7 +17,7 @@ from tempfile import gettempdir
 from types import FunctionType
 from typing import Any
 
-from tcdebug.minifier.reduction.script.dropping.compiled import calls_one, names_that_run_it
+from tcdebug.minifier.reduction.script.dropping.compiled import arguments_given
 from tcdebug.minifier.reduction.script.rewriting import Rewrite, expressions, rewritten
 
 OBSERVER = "__tcdebug_observed__"
@@ -35,16 +35,14 @@ NOT_WRAPPED = (ast.Constant, ast.Starred, ast.Slice, ast.Yield, ast.YieldFrom, a
 def instrumented(text: str, path: Path) -> str | None:
     """Return a script that writes the values of its expressions to a file; None if none can."""
     tree = ast.parse(text)
-    names, wrapped = names_that_run_it(tree), []
-    calls = (n for n in expressions(tree) if isinstance(n, ast.Call) and calls_one([n], names))
-    given = {id(argument) for call in calls for argument in call.args}
+    given, wrapped = set(arguments_given(tree)), []
     for node in expressions(tree):
         if isinstance(node, NOT_WRAPPED) or _has_slices(node):
             continue
-        text = ast.unparse(node)
-        call = _observed(text, node)
-        if id(node) in given:
-            call = _observed(argument_key(text), call)
+        shown = ast.unparse(node)
+        call = _observed(shown, node)
+        if node in given:
+            call = _observed(argument_key(shown), call)
         wrapped.append(Rewrite.of(node, call))
     body = rewritten(tree, wrapped)
     if body is None:
@@ -90,8 +88,9 @@ class ObservedValues:
     def __call__(self, text: str, value: Any) -> Any:
         """Record the value of an expression, and return it."""
         if self._seen.get(text, "") is not None:
-            found = literal(value, self._definition)
-            if text.startswith(argument_key("")):
+            if not text.startswith(argument_key("")):
+                found = literal(value, self._definition)
+            else:
                 found = _constant_tensor(value) if "torch" in self._names else None
             self._seen[text] = found if self._seen.get(text, found) == found else None
         return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from captured import captured
 
 from tcdebug.minifier.cases.case import Case, CaseInput
+from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.processes.job import ORDER
 from tcdebug.minifier.subjects.equal_elements import compared_by_elements
 from tcdebug.minifier.subjects.explanations import explanations
@@ -91,5 +93,8 @@ def test_a_stable_order_and_positions_that_are_not_returned_are_compared_as_they
 
 
 def test_the_explanation_of_an_unstable_sort_says_what_torch_promises() -> None:
-    (explanation,) = explanations(captured(torch.argsort, GIVEN))
+    wrong = Outcome(Kind.WRONG, "forward", "forward | wrong value", "planted")
+    case = captured(torch.argsort, GIVEN)
+    (explanation,) = explanations(case, wrong)
     assert explanation.note == ORDER
+    assert list(explanations(case, replace(wrong, kind=Kind.CRASH))) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterable, Iterator
 
-from tcdebug.minifier.reduction.script.rewriting import FUNCTIONS, last_name
+from tcdebug.minifier.reduction.script.rewriting import FUNCTIONS, expressions, last_name
 
 COMPILES = "compile"
 """The last part of the names of torch.compile and of the method of a module."""
@@ -36,6 +36,13 @@ def names_that_run_it(tree: ast.Module) -> frozenset[str]:
         if isinstance(call, ast.Call) and last_name(call.func) == COMPILES and call.args
     )
     return names_of_compiled(tree) | {name for name in compiled if name}
+
+
+def arguments_given(tree: ast.Module) -> list[ast.expr]:
+    """Return the positional arguments of the calls that may run compiled code."""
+    names = names_that_run_it(tree)
+    calls = (n for n in expressions(tree) if isinstance(n, ast.Call) and calls_one([n], names))
+    return [argument for call in calls for argument in call.args]
 
 
 def calls_one(nodes: Iterable[ast.AST], names: Collection[str]) -> bool:

@@ -6,7 +6,11 @@ import ast
 from collections.abc import Mapping, Sequence
 
 from tcdebug.minifier.cases.script_text import ScriptText
-from tcdebug.minifier.reduction.script.dropping.compiled import calls_one, names_that_run_it
+from tcdebug.minifier.reduction.script.dropping.compiled import (
+    arguments_given,
+    calls_one,
+    names_that_run_it,
+)
 from tcdebug.minifier.reduction.script.dropping.statements import one_element
 from tcdebug.minifier.reduction.script.dropping.unused import DropUnused
 from tcdebug.minifier.reduction.script.observing import argument_key
@@ -40,12 +44,9 @@ class ConstantInputs(SyntaxReduction):
         A tensor is replaced in all calls of compiled code, and of what was compiled, at once. With
         both edits, its elements are equal.
         """
-        names = names_that_run_it(tree)
         given: dict[str, list[ast.expr]] = {}
-        for call in expressions(tree):
-            if isinstance(call, ast.Call) and calls_one([call], names):
-                for argument in call.args:
-                    given.setdefault(ast.unparse(argument), []).append(argument)
+        for argument in arguments_given(tree):
+            given.setdefault(ast.unparse(argument), []).append(argument)
         found = []
         for text, arguments in given.items():
             ones = self._seen.get(argument_key(text))
