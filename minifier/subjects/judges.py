@@ -98,9 +98,10 @@ class Replay:
 
     def _compile_time(self, case: Case, toggles: Toggles, notify: Notify) -> Outcome:
         clock, path = CompileTime(self.wanted.longer_than, notify), str(self.path)
+        target = self.candidates.target.in_one_process()
         try:
             with clock.interrupting():
-                return judge(case, self.candidates.target, toggles, clock.follow, path, None, clock)
+                return judge(case, target, toggles, clock.follow, path, None, clock)
         except Interrupted:
             return clock.interrupted()
 

@@ -40,6 +40,10 @@ class Target(Protocol):
         """
         ...
 
+    def in_one_process(self) -> Target:
+        """Return this target, set to compile in its own process, whose CPU time is then all."""
+        ...
+
     def call(self) -> dict[str, Any]:
         """Return the arguments of torch.compile in a repro script: those of the user's script."""
         ...

@@ -54,6 +54,8 @@ class Backend:
     """Whether the script captures with `fullgraph=True`; None if that is not known."""
     own_draws: bool = False
     """Whether candidates of inductor keep its own random numbers, as the script does."""
+    parallel_builds: bool = True
+    """Whether candidates of inductor build Triton kernels in forks, several at a time."""
 
     @contextlib.contextmanager
     def compiled(
@@ -103,7 +105,9 @@ class Backend:
             return partial(embedded, mode=self.mode, options=options, counts=counts)
         from tcdebug.minifier.targets import inductor  # noqa: PLC0415 - start-up time
 
-        gate = stack.enter_context(inductor.switched(toggles, self._log()))
+        gate = stack.enter_context(
+            inductor.switched(toggles, self._log(), in_parallel=self.parallel_builds)
+        )
         if self.name in ENTRIES:
             stack.enter_context(torch._inductor.config.patch(self.added()))
             return self._entered()
@@ -152,6 +156,10 @@ class Backend:
     def keeping(self, folder: Path) -> Backend:
         """Return this backend, set to write the texts of its stages to a run folder."""
         return replace(self, run_dir=str(folder), artifacts=True)
+
+    def in_one_process(self) -> Backend:
+        """Return this backend, set to build all kernels in the process that compiles."""
+        return replace(self, parallel_builds=False)
 
     def call(self) -> dict[str, Any]:
         """Return the arguments of torch.compile; `backend` is None for an object of the script."""

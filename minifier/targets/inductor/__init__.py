@@ -24,10 +24,10 @@ from tcdebug.minifier.targets.inductor import (
     lowering,
     objects,
     options,
+    parallel_builds,
     passes,
     settings,
     triton_compile,
-    triton_kernels,
     vector_instructions,
 )
 from tcdebug.minifier.targets.inductor.higher_order import attention, control_flow
@@ -54,7 +54,6 @@ SEAMS: tuple[Seam, ...] = (
     fusion.fusions,
     codegen.kernels,
     kernel_shapes.kernel_shapes,
-    triton_kernels.triton_kernels,
     triton_compile.triton_compile,
     objects.shared_objects,
 )
@@ -69,8 +68,8 @@ PATCHES: tuple[Patch, ...] = (
     *fusion.PATCHES,
     *codegen.PATCHES,
     *kernel_shapes.PATCHES,
-    *triton_kernels.PATCHES,
     *triton_compile.PATCHES,
+    *parallel_builds.PATCHES,
     *objects.PATCHES,
 )
 """Every patch of inductor and AOTAutograd, in the order of the pipeline."""
@@ -78,12 +77,16 @@ PATCHES: tuple[Patch, ...] = (
 
 @contextlib.contextmanager
 def switched(
-    toggles: Toggles, log: EventLog, counts: dict[str, int] | None = None
+    toggles: Toggles,
+    log: EventLog,
+    counts: dict[str, int] | None = None,
+    in_parallel: bool = False,
 ) -> Iterator[Gate]:
     """Let compiles in this block ask a gate, and log its decisions.
 
     Gates that share `counts` number their decisions in one sequence. A log that keeps artifacts
-    gets the texts of the stages too. A patch that does not fit this version of torch is logged as a
+    gets the texts of the stages too. `in_parallel` builds Triton kernels in forks, several at a
+    time. A patch that does not fit this version of torch is logged as a
     `fallback` event, and its units are not asked about.
     """
     gate = logging_gate(toggles, log, counts)
@@ -94,6 +97,8 @@ def switched(
         stack.enter_context(uncached(log))
         for seam in SEAMS:
             stack.enter_context(seam(gate, log))
+        if in_parallel:
+            stack.enter_context(parallel_builds.parallel_builds(gate, log))
         if log.artifacts:
             stack.enter_context(texts_kept(log))
         yield gate

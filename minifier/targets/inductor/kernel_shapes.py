@@ -1,6 +1,7 @@
 """Decisions about what a Triton kernel computes, and how its loops run over memory.
 
-Splits of reductions, tiles, pointers to blocks, combined and alternative kernels, templates.
+Splits and kinds of reductions, tiles, pointers to blocks, combined and alternative kernels,
+templates.
 """
 
 from __future__ import annotations
@@ -29,10 +30,17 @@ TILES = Patch(
     "codegen.tiling cannot be switched off",
     takes=("node_schedule", "numel", "reduction_numel"),
 )
-KERNEL = Patch(
-    "torch._inductor.codegen.triton:TritonKernel",
-    "__init__",
-    "codegen.block_pointer cannot be switched off",
+KERNEL = "torch._inductor.codegen.triton:TritonKernel"
+POINTERS = Patch(KERNEL, "__init__", "codegen.block_pointer cannot be switched off")
+PERSISTENT = Patch(
+    KERNEL,
+    "should_use_persistent_reduction",
+    "codegen.persistent_reduction cannot be switched off",
+)
+COOPERATIVE = Patch(
+    KERNEL,
+    "should_use_cooperative_reduction",
+    "codegen.cooperative_reduction cannot be switched off",
 )
 ALTERNATIVES = Patch(
     "torch._inductor.codegen.triton:TritonScheduling",
@@ -52,7 +60,7 @@ TEMPLATES = Patch(
     "codegen.template cannot be switched off",
     takes=("name", "choices"),
 )
-PATCHES = (SPLITS, TILES, KERNEL, ALTERNATIVES, COMBINED, TEMPLATES)
+PATCHES = (SPLITS, TILES, POINTERS, ALTERNATIVES, COMBINED, TEMPLATES, PERSISTENT, COOPERATIVE)
 
 SHAPES = {
     "codegen.split_reduction": "reduce few long rows in two steps, node by node",
@@ -62,6 +70,9 @@ SHAPES = {
     "codegen.combo_kernel": "run independent kernels as one, group by group",
     "codegen.block_pointer": "address memory by pointers to blocks or by tensor descriptors (TMA), "
     "kernel by kernel",
+    "codegen.persistent_reduction": "load all elements of a reduction at once instead of in a "
+    "loop, kernel by kernel",
+    "codegen.cooperative_reduction": "let several blocks share a reduction, kernel by kernel",
 }
 """Units of the shape of kernels."""
 
@@ -83,10 +94,12 @@ def kernel_shapes(gate: Gate, log: EventLog) -> Iterator[None]:
     with (
         patched(SPLITS, functools.partial(_splits, allows), log),
         patched(TILES, functools.partial(_tiles, allows), log),
-        patched(KERNEL, functools.partial(_pointers, allows), log),
+        patched(POINTERS, functools.partial(_pointers, allows), log),
         patched(ALTERNATIVES, functools.partial(_alternatives, allows), log),
         patched(COMBINED, functools.partial(_combined, allows), log),
         patched(TEMPLATES, functools.partial(_templates, allows), log),
+        patched(PERSISTENT, functools.partial(_reducing, gate, "persistent"), log),
+        patched(COOPERATIVE, functools.partial(_reducing, gate, "cooperative"), log),
     ):
         yield
 
@@ -161,6 +174,16 @@ def _templates(allows: Allows, original: Function) -> Function:
         return original(self, name, choices, *args, **kwargs)
 
     return call
+
+
+def _reducing(gate: Gate, kind: str, original: Function) -> Function:
+    unit = f"codegen.{kind}_reduction"
+
+    @functools.wraps(original)
+    def should_use(self: Any) -> bool:
+        return bool(original(self) and gate.allows(unit, current_kernel()))
+
+    return should_use
 
 
 def _current_node() -> str:

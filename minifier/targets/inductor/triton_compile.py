@@ -78,6 +78,12 @@ def triton_compile(gate: Gate, log: EventLog) -> Iterator[None]:
         yield
 
 
+def ask_about_compile(gate: Gate, tuner: Any) -> None:
+    """Ask the gate about a kernel what its compile asks, without compiling it."""
+    for unit in (*VARIABLES, "triton.multiply_add"):
+        gate.allows(unit, _name(tuner.inductor_meta))
+
+
 Allows = Callable[[str, Any], bool]
 """Whether the gate allows a unit for an autotuner's kernel."""
 

@@ -19,7 +19,6 @@ from tcdebug.minifier.targets.inductor.kernel_shapes import SHAPES
 from tcdebug.minifier.targets.inductor.lowering import REGION
 from tcdebug.minifier.targets.inductor.settings import CODEGEN, GPU, LOWERING
 from tcdebug.minifier.targets.inductor.triton_compile import COMPILES
-from tcdebug.minifier.targets.inductor.triton_kernels import TRITON
 from tcdebug.minifier.targets.ladder import BELOW_AOTINDUCTOR
 
 FUSION = {
@@ -69,7 +68,7 @@ def units() -> Iterator[Unit]:
         yield Unit(f"config.{name}", f"torch._inductor.config.{name}; off: a conservative value")
     for name, summary in FUSION.items():
         yield Unit(name, summary)
-    for name, summary in {**SHAPES, **TRITON, **COMPILES}.items():
+    for name, summary in {**SHAPES, **COMPILES}.items():
         yield Unit(name, summary)
     yield Unit("codegen.vectorize", "use vector instructions, kernel by kernel")
     yield Unit("codegen.wide_integers", "leave a value of 8 or 16 bits as wide as C++ computes it")

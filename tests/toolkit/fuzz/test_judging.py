@@ -60,6 +60,10 @@ class Broken:
         """This target."""
         return self
 
+    def in_one_process(self) -> Broken:
+        """This target."""
+        return self
+
     @property
     def draws_as_eager(self) -> bool:
         return True
