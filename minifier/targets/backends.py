@@ -105,9 +105,10 @@ class Backend:
             return partial(embedded, mode=self.mode, options=options, counts=counts)
         from tcdebug.minifier.targets import inductor  # noqa: PLC0415 - start-up time
 
-        gate = stack.enter_context(
-            inductor.switched(toggles, self._log(), in_parallel=self.parallel_builds)
-        )
+        log = self._log()
+        gate = stack.enter_context(inductor.switched(toggles, log))
+        if self.parallel_builds:
+            stack.enter_context(inductor.parallel_builds.parallel_builds(gate, log))
         if self.name in ENTRIES:
             stack.enter_context(torch._inductor.config.patch(self.added()))
             return self._entered()

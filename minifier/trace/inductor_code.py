@@ -55,6 +55,18 @@ def generated_events(code: str, path: str) -> Iterator[Event]:
         yield KernelWritten(match[1], language, nodes, moved, path)
 
 
+def built_kernels(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
+    """Yield the variable of each kernel of a wrapper and the call that builds it, in order."""
+    for line in tree.body:
+        if (
+            isinstance(line, ast.Assign)
+            and isinstance(line.targets[0], ast.Name)
+            and isinstance(line.value, ast.Call)
+            and ast.unparse(line.value.func).startswith("async_compile.")
+        ):
+            yield line.targets[0].id, line.value
+
+
 def kernel_pointers(code: str) -> dict[str, list[tuple[str, str]]]:
     """Return name and type of each pointer that a kernel takes, for each kernel of a wrapper."""
     return {match[1]: _pointers(code, match) for match in KERNEL.finditer(code)}

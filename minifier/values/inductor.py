@@ -21,6 +21,7 @@ from tcdebug.minifier.cases.case import copy_module
 from tcdebug.minifier.targets.inductor.higher_order.attention import POST_GRAD
 from tcdebug.minifier.targets.inductor.settings import uncached
 from tcdebug.minifier.trace.compile_direction import compile_direction
+from tcdebug.minifier.trace.inductor_code import built_kernels
 from tcdebug.minifier.values.observation import Observation
 from tcdebug.minifier.values.observed_graph import Access, Kernels, ObservedGraph
 from tcdebug.minifier.values.program import ObservedProgram
@@ -184,18 +185,14 @@ def written_at_once(
 def _sources(tree: ast.Module) -> dict[str, str]:
     """Return the text of each kernel of a module."""
     found: dict[str, str] = {}
-    for node in tree.body:
-        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
-            continue
-        if not ast.unparse(node.value.func).startswith("async_compile."):
-            continue
+    for name, call in built_kernels(tree):
         texts = [
             a.value
-            for a in (*node.value.args, *(k.value for k in node.value.keywords))
+            for a in (*call.args, *(k.value for k in call.keywords))
             if isinstance(a, ast.Constant) and isinstance(a.value, str)
         ]
-        if isinstance(node.targets[0], ast.Name) and texts:
-            found[node.targets[0].id] = max(texts, key=len)
+        if texts:
+            found[name] = max(texts, key=len)
     return found
 
 

@@ -27,7 +27,7 @@ from tcdebug.display.progress import ProgressDisplay
 from tcdebug.display.removed import show_removed
 from tcdebug.minifier.capture.capture_marks import Patience, remove_marks
 from tcdebug.minifier.investigation.report import STATUS_EXIT, Report
-from tcdebug.minifier.processes.job import REPORT, Job, check_session, start
+from tcdebug.minifier.processes.job import NVML, REPORT, Job, check_session, start
 from tcdebug.minifier.processes.process import Child, Limits, wait
 from tcdebug.minifier.processes.warm.sessions import WarmSessions
 from tcdebug.reading.run_dir import Tail, find
@@ -48,8 +48,8 @@ LATE = -9
 ENVIRONMENT: Mapping[str, Mapping[str, str]] = {
     "eager": {},
     # else torch would initialise CUDA to count devices, and forked candidates could not use them
-    "search": {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"},
-    "minimise": {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"},
+    "search": {NVML: "1"},
+    "minimise": {NVML: "1"},
 }
 
 

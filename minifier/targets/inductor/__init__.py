@@ -77,16 +77,12 @@ PATCHES: tuple[Patch, ...] = (
 
 @contextlib.contextmanager
 def switched(
-    toggles: Toggles,
-    log: EventLog,
-    counts: dict[str, int] | None = None,
-    in_parallel: bool = False,
+    toggles: Toggles, log: EventLog, counts: dict[str, int] | None = None
 ) -> Iterator[Gate]:
     """Let compiles in this block ask a gate, and log its decisions.
 
     Gates that share `counts` number their decisions in one sequence. A log that keeps artifacts
-    gets the texts of the stages too. `in_parallel` builds Triton kernels in forks, several at a
-    time. A patch that does not fit this version of torch is logged as a
+    gets the texts of the stages too. A patch that does not fit this version of torch is logged as a
     `fallback` event, and its units are not asked about.
     """
     gate = logging_gate(toggles, log, counts)
@@ -97,8 +93,6 @@ def switched(
         stack.enter_context(uncached(log))
         for seam in SEAMS:
             stack.enter_context(seam(gate, log))
-        if in_parallel:
-            stack.enter_context(parallel_builds.parallel_builds(gate, log))
         if log.artifacts:
             stack.enter_context(texts_kept(log))
         yield gate

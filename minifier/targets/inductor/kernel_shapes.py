@@ -98,8 +98,8 @@ def kernel_shapes(gate: Gate, log: EventLog) -> Iterator[None]:
         patched(ALTERNATIVES, functools.partial(_alternatives, allows), log),
         patched(COMBINED, functools.partial(_combined, allows), log),
         patched(TEMPLATES, functools.partial(_templates, allows), log),
-        patched(PERSISTENT, functools.partial(_reducing, gate, "persistent"), log),
-        patched(COOPERATIVE, functools.partial(_reducing, gate, "cooperative"), log),
+        patched(PERSISTENT, _reducing(gate, "codegen.persistent_reduction"), log),
+        patched(COOPERATIVE, _reducing(gate, "codegen.cooperative_reduction"), log),
     ):
         yield
 
@@ -176,14 +176,15 @@ def _templates(allows: Allows, original: Function) -> Function:
     return call
 
 
-def _reducing(gate: Gate, kind: str, original: Function) -> Function:
-    unit = f"codegen.{kind}_reduction"
+def _reducing(gate: Gate, unit: str) -> Callable[[Function], Function]:
+    def make(original: Function) -> Function:
+        @functools.wraps(original)
+        def should_use(self: Any) -> bool:
+            return bool(original(self) and gate.allows(unit, current_kernel()))
 
-    @functools.wraps(original)
-    def should_use(self: Any) -> bool:
-        return bool(original(self) and gate.allows(unit, current_kernel()))
+        return should_use
 
-    return should_use
+    return make
 
 
 def _current_node() -> str:

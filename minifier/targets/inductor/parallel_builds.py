@@ -23,8 +23,10 @@ from tcdebug.compiler.events.schema import Fallback
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.patching import Patch, patched
 from tcdebug.minifier.processes.fork import Notify, fork
+from tcdebug.minifier.processes.job import NVML
 from tcdebug.minifier.processes.process import Limits, finished
 from tcdebug.minifier.targets.inductor.triton_compile import ask_about_compile
+from tcdebug.minifier.trace.inductor_code import built_kernels
 
 LOADING = Patch(
     "torch._inductor.graph:GraphLowering",
@@ -44,8 +46,6 @@ CACHED = 0.3
 """Seconds within which a kernel that is in Triton's cache is loaded."""
 MOST = 8
 """The most forks of a candidate, beside which other candidates run."""
-BY_NVML = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-"""Lets a fork see that there is a device without using CUDA."""
 
 Function = Callable[..., Any]
 Kernel = tuple[str, str]
@@ -87,12 +87,11 @@ def parallel_builds(gate: Gate, log: EventLog) -> Iterator[None]:
 
 def kernels_after(name: str, code: str) -> list[Kernel]:
     """Return the Triton kernels that generated code builds after the kernel `name`, in order."""
-    calls = (line.value for line in ast.parse(code).body if isinstance(line, ast.Assign))
-    kernels: list[Kernel] = []
-    for call in calls:
-        if isinstance(call, ast.Call) and ast.unparse(call.func) == "async_compile.triton":
-            words = [ast.literal_eval(word) for word in call.args[:2]]
-            kernels.append((words[0], words[1]))
+    kernels: list[Kernel] = [
+        (ast.literal_eval(call.args[0]), ast.literal_eval(call.args[1]))
+        for _, call in built_kernels(ast.parse(code))
+        if ast.unparse(call.func) == "async_compile.triton"
+    ]
     names = [kernel[0] for kernel in kernels]
     return kernels[names.index(name) + 1 :] if name in names else []
 
@@ -114,7 +113,7 @@ def _build(kernels: Sequence[Kernel], gate: Gate, log: EventLog) -> None:
 def _build_some(kernels: Sequence[Kernel], own: range, gate: Gate, _notify: Notify) -> bytes:
     """In a fork, build some of the kernels, and only ask about the others."""
     gate.record = lambda decision, scope: None  # the candidate records its decisions itself
-    os.environ.update(BY_NVML)
+    os.environ[NVML] = "1"  # a fork must see that there is a device without using CUDA
     for number, (name, source) in enumerate(kernels):
         tuner = getattr(PyCodeCache.load(source), name)
         if number in own:
