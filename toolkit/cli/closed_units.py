@@ -22,7 +22,7 @@ CLOSED = (
     *(f"codegen.{name}" for name in ("cooperative_reduction", "coordinate_descent", "tiling")),
     *(f"codegen.{name}" for name in ("multi_kernel", "persistent_reduction", "split_reduction")),
     "codegen.wide_integers",
-    *(f"memory.{name}" for name in ("in_place", "order", "reuse", "zero_tensor")),
+    *(f"memory.{name}" for name in ("in_place", "order", "reuse", "view", "zero_tensor")),
     *(f"runtime.{name}" for name in ("bodies", "cudagraphs")),
     *(f"triton.{name}" for name in ("llvm", "multiply_add", "ptxas")),
     CUDAGRAPHS,

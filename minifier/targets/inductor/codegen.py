@@ -1,4 +1,4 @@
-"""Decisions of code generation: vectorisation by kernel, memory, threads."""
+"""Decisions of code generation: vectorisation by kernel, memory, views, threads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch._inductor import config
+from torch._inductor import config, ir
 from torch._inductor.virtualized import V
 
 from tcdebug.compiler.events.log import EventLog
@@ -43,6 +43,17 @@ VALUE = Patch(
     "codegen.wide_integers cannot be switched off",
     takes=("buffer", "expr", "dtype"),
 )
+VIEW_ARGUMENT = Patch(
+    "torch._inductor.ir:ExternKernel",
+    "realize_input",
+    "memory.view cannot be switched off for arguments of an operator",
+    takes=("x",),
+)
+VIEW_TEXT = Patch(
+    "torch._inductor.ir:ReinterpretView",
+    "codegen_reference",
+    "memory.view cannot be switched off for results of a graph",
+)
 CODE, CODE_IN_CPP = (
     Patch(
         "torch._inductor.graph:GraphLowering",
@@ -51,7 +62,7 @@ CODE, CODE_IN_CPP = (
     )
     for name in ("codegen", "codegen_with_cpp_wrapper")
 )
-PATCHES = (TILING, VECTOR_DTYPES, REUSE, CALL, VALUE, CODE, CODE_IN_CPP)
+PATCHES = (TILING, VECTOR_DTYPES, REUSE, CALL, VALUE, VIEW_ARGUMENT, VIEW_TEXT, CODE, CODE_IN_CPP)
 
 
 NARROW = {
@@ -65,6 +76,8 @@ CONVERTED = re.compile(r"(?:decltype\(|static_cast<|c10::)|\w+(?:\[.*\])?$")
 """Begins an expression in C++ that has the type of its value: conversions, names, loads."""
 ZERO_TENSOR, ZEROS = torch.ops.aten._efficientzerotensor.default, torch.ops.aten.zeros.default
 """The operator whose result has no memory, and the one with the same arguments whose result has."""
+NOT_COPIED = ("_c10d_functional", "_dtensor", "symm_mem")
+"""Operators of these namespaces wait for, or write to, the memory of an argument."""
 THREADS = "cpp.threads"
 """Not asked if a graph has attention. Its template allocates memory for a fixed number of threads,
 and runs on as many as torch has."""
@@ -125,6 +138,8 @@ def kernels(gate: Gate, log: EventLog) -> Iterator[None]:
         patched(REUSE, reusing, log),
         patched(CALL, _calling(gate), log),
         patched(VALUE, _valued(gate), log),
+        patched(VIEW_ARGUMENT, _copying_views(gate), log),
+        patched(VIEW_TEXT, _writing_views(gate), log),
         patched(CODE, configured, log),
         patched(CODE_IN_CPP, configured, log),
     ):
@@ -166,6 +181,57 @@ def _valued(gate: Gate) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
             return original(self, buffer, expr, **given)
 
         return generate
+
+    return make
+
+
+def _copying_views(gate: Gate) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return what lets each view ask that an operator of ATen is given; refused, it gets a copy."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def realize_input(cls: Any, x: Any) -> Any:
+            given = original(cls, x)
+            node = V.current_node
+            if not isinstance(given, ir.ReinterpretView) or not _only_reads(node):
+                return given
+            if gate.allows("memory.view", f"{given.get_name()} for {node.name}"):
+                return given
+            return cls.copy_input(x)
+
+        return realize_input
+
+    return make
+
+
+def _only_reads(node: torch.fx.Node) -> bool:
+    """Return whether a node calls an operator that writes to none of its arguments."""
+    called = node.target
+    if not isinstance(called, torch._ops.OpOverload) or called.namespace in NOT_COPIED:
+        return False
+    return not called._schema.is_mutable
+
+
+def _writing_views(gate: Gate) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return what lets each view in the code of a wrapper ask.
+
+    Refused, `torch.as_strided` makes it. `data` gives it a version of its own, as inductor's views
+    have, so that an update of another view of the buffer does not invalidate it for backward.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def codegen_reference(self: Any, *args: Any, **kwargs: Any) -> Any:
+            wrapper, layout, name = V.graph.wrapper_code, self.layout, self.get_name()
+            in_python = not (V.graph.cpp_wrapper or V.graph.fx_wrapper)
+            if not in_python or gate.allows("memory.view", f"{name} at {layout.offset}"):
+                return original(self, *args, **kwargs)
+            size, stride = map(wrapper.codegen_python_shape_tuple, (layout.size, layout.stride))
+            offset = f"{name}.storage_offset() + {wrapper.codegen_sizevar(layout.offset)}"
+            view = f"torch.as_strided({name}, {size}, {stride}, {offset}).data"
+            return f"{view}.view({layout.dtype})"
+
+        return codegen_reference
 
     return make
 

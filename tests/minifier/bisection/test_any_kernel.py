@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from captured import captured
+from torch._inductor import ir
 from torch._inductor.codegen.cpp import CppScheduling
 from torch._inductor.lowering import lowerings
+from torch._inductor.virtualized import ops
 
 from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.gate.gate import Decision
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.bisection import any_kernel
+from tcdebug.minifier.bisection.bisect import Fault, Verdict
 from tcdebug.minifier.oracles.budget import Budget
 from tcdebug.minifier.oracles.candidate_oracle import CandidateOracle
 from tcdebug.minifier.processes.process import Limits
@@ -30,6 +35,14 @@ def no_kernel_is_written() -> None:
     CppScheduling.codegen_node = codegen_node
 
 
+def every_kernel_adds_one() -> None:
+    def store_output(self: Any, name: str, indexer: Any, variables: Any) -> Any:
+        more = ops.add(self.make_loader()(variables), ops.constant(1.0, self.dtype))
+        return ops.store(name, indexer(variables), more)
+
+    ir.Pointwise.store_output = store_output
+
+
 def a_lowering_raises() -> None:
     def lowered(*args: object) -> None:
         raise RuntimeError("no sine")
@@ -37,11 +50,25 @@ def a_lowering_raises() -> None:
     lowerings[SIN] = lowered
 
 
+def a_lowering_is_wrong() -> None:
+    lowerings[SIN] = lowerings[torch.ops.aten.cos.default]
+
+
 @pytest.mark.parametrize(
-    ("plant", "every"), [(no_kernel_is_written, True), (a_lowering_raises, False)]
+    ("plant", "every", "message"),
+    [
+        (no_kernel_is_written, True, "no kernel"),
+        (every_kernel_adds_one, True, "out of tolerance"),
+        (a_lowering_raises, False, "no sine"),
+        (a_lowering_is_wrong, False, "out of tolerance"),
+    ],
 )
 def test_a_failure_of_every_kernel_is_not_one_of_the_only_lowering(
-    plant: Callable[[], None], every: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plant: Callable[[], None],
+    every: bool,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("TCDEBUG_LOG")
     target = Backend(INDUCTOR, INDUCTOR, run_dir=str(tmp_path))
@@ -51,6 +78,8 @@ def test_a_failure_of_every_kernel_is_not_one_of_the_only_lowering(
         graph_oracle(subject, Limits(), Budget()), captured(torch.sin, torch.randn(8))
     )
     failure = asked.ask(Toggles(), "the graph")
-    assert "no kernel" in failure.message if every else "no sine" in failure.message
+    assert message in failure.message
     assert asked.ask(Toggles.parse([f"lower.{SIN}"]), "without its lowering").kind == "ok"
-    assert any_kernel.fails(asked.ask, failure, Toggles()) is every
+    fault = Fault(failure, (Decision(f"lower.{SIN}", "sin", "", 0, True),), whole_unit=True)
+    verdict = Verdict((fault,), confirmed=True)
+    assert any_kernel.fails_instead(asked.ask, failure, Toggles(), verdict) is every

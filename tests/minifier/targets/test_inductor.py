@@ -33,7 +33,7 @@ from tcdebug.minifier.targets.inductor.settings import units
 PROPERTY = property_settings(1)
 """An example compiles several kernels of inductor, one to two seconds each."""
 FAMILIES = ("pregrad", "decompose", "joint", "partition", "postgrad", "config", "lower", "fuse",
-            "codegen")  # fmt: skip
+            "codegen", "memory")  # fmt: skip
 
 
 def block(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
