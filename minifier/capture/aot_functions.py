@@ -122,7 +122,7 @@ class StandInFunction:
 
     def save_compiled_function(self, path: str, external_data: Any = None) -> None:
         """Let `torch.compiler.load_compiled_function` return this stand-in."""
-        self.saved.keep(path, self)
+        self.saved.keep(path, {"": self})
 
 
 def _is_stand_in(backend: Any) -> bool:

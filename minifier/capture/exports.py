@@ -60,6 +60,9 @@ PATCHES = (
 ONLY_MODEL = "model"
 """The name of the only program of a package."""
 
+EXTRA_FILES = "extra_files"
+"""The name of the texts that a script saves together with a program."""
+
 StandIn = Callable[[Any, Mapping[str, Any]], Callable[..., Any] | None]
 """Takes an exported program and its inductor settings. Returns what runs instead of its package,
 or None if the program is to be compiled."""
@@ -124,7 +127,8 @@ class _Modules:
 
         def save(ep: Any, f: Any, **options: Any) -> None:
             if isinstance(ep, Unexported):
-                self.saved.keep(f, ep)
+                extra = dict(options.get("extra_files") or {})
+                self.saved.keep(f, {"": ep, EXTRA_FILES: lambda: extra})
             else:
                 original(ep, f, **options)
 
@@ -135,6 +139,8 @@ class _Modules:
 
         def load(f: Any, **options: Any) -> Any:
             if (program := self.saved.kept(f)) is not None:
+                if (extra := self.saved.kept(f, EXTRA_FILES)) and options.get("extra_files"):
+                    options["extra_files"].update(extra())
                 return program
             self.log.emit(ProgramTraced(str(LOAD_PROGRAM)))
             return original(f, **options)
@@ -296,16 +302,14 @@ class _Packages:
             calls = {name: kept_for_files(self.saved, files) for name, files in models.items()}
             if not all(calls.values()):
                 return original(archive_file, aoti_files)
-            for name, call in calls.items():
-                assert call is not None
-                self.saved.keep(archive_file, call, name)
+            self.saved.keep(archive_file, {name: call for name, call in calls.items() if call})
             return archive_file
 
         return package
 
     def _keep(self, file: Any, call: Callable[..., Any], name: str = "") -> None:
         self.log.emit(ProgramExported(packaged=True))
-        self.saved.keep(file, call, name)
+        self.saved.keep(file, {name: call})
 
     def loading(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Make the replacement of a function that loads compiled code from its first argument."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +81,53 @@ def test_in_eager_a_program_that_is_saved_and_loaded_is_the_module_itself(
         assert twice(torch.export.load(file).module()) == [2.0, 2.0]
     events = "".join(path.read_text() for path in tmp_path.glob("events*.jsonl"))
     assert events.count('"tracer":"torch.export.load"') == 1
+
+
+def copies(file: Path) -> list[Any]:
+    """Copies of a file: its bytes, another file, and an open file."""
+    shutil.copy(file, copied := file.with_name("copied.pt2"))
+    return [io.BytesIO(file.read_bytes()), copied, copied.open("rb")]
+
+
+@pytest.mark.parametrize("before", [None, b"", b"an earlier program"])
+def test_a_copy_of_a_program_that_is_saved_in_eager_is_the_module_itself(
+    tmp_path: Path, before: bytes | None
+) -> None:
+    file, texts = tmp_path / "program.pt2", {"labels": ""}
+    if before is not None:
+        file.write_bytes(before)
+    with export_is_identity(SILENT):
+        program = torch.export.export(Counting(), (ONES,))
+        torch.export.save(program, file, extra_files={"labels": "a b"})
+        found = [torch.export.load(copy, extra_files=texts) for copy in copies(file)]
+        assert found == [program] * 3
+        assert texts == {"labels": "a b"}
+        assert zipfile.is_zipfile(file) or before
+        file.with_name("copied.pt2").replace(file)
+        assert torch.export.load(file) is program
+    assert [*tmp_path.iterdir()] == ([file] if before else [])
+
+
+def test_a_program_in_a_buffer_is_the_module_itself_wherever_its_bytes_are() -> None:
+    buffer = io.BytesIO()
+    with export_is_identity(SILENT):
+        program = torch.export.export(Counting(), (ONES,))
+        torch.export.save(program, buffer)
+        content = buffer.read()
+        assert torch.export.load(io.BytesIO(content)) is program
+        buffer.truncate(0)
+        with pytest.raises(Exception, match=r".+"):
+            torch.export.load(buffer)  # nothing is in it
+    with export_is_identity(SILENT), pytest.raises(Exception, match=r".+"):
+        torch.export.load(io.BytesIO(content))  # another process saved it
+
+
+def test_the_stand_in_of_a_program_runs_in_place_of_each_copy_of_its_package() -> None:
+    with packages_replaced(in_eager, SILENT):
+        file = Path(packaged())
+        for copy in (str(file), *copies(file)):
+            assert twice(torch._inductor.aoti_load_package(copy)) == [2.0, 2.0]
+    assert not file.with_name("copied.pt2").exists()
 
 
 def test_the_stand_in_of_a_program_runs_in_place_of_its_package(tmp_path: Path) -> None:
