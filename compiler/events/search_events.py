@@ -95,6 +95,23 @@ class CompilingAsked(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class CallRaised(Event):
+    """An exception left a call of a compiled function, the one of this `number` in its process.
+
+    `off` is what was switched off. `places` are the lines that the exception names, as FILE:LINE.
+    `chosen` says that a statement `raise` or `assert` raised it.
+    """
+
+    kind: ClassVar[str] = "call.raised"
+    off: list[str]
+    number: int
+    error: str
+    message: str
+    places: list[str]
+    chosen: bool
+
+
+@dataclass(frozen=True, slots=True)
 class CodeLoaded(Event):
     """The script loaded code that this process did not compile. `path` is its file, if known."""
 
@@ -355,6 +372,7 @@ SEARCH_EVENTS: tuple[type[Event], ...] = (
     ProgramExported,
     CompilingMentioned,
     CompilingAsked,
+    CallRaised,
     CodeLoaded,
     ProgramTraced,
     ValueCompared,

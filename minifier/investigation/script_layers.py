@@ -104,6 +104,9 @@ class LayerSearch:
     """Whether a capture or a pass does not end. Reuse of compiled code is then not at fault."""
     raised_alike: Callable[[], bool] = lambda: False
     """Returns whether the script raises at the same place in eager and as it is."""
+    wrapped_alike: Callable[[], bool] = lambda: False
+    """Returns whether the error that left compiled code last is that of eager, wrapped by Dynamo.
+    """
     may_count: Callable[[], bool] = lambda: False
     """Returns whether the script may fail in eager only because nothing is compiled there."""
     ended_alike: Callable[[Off], bool] = lambda off: False
@@ -130,7 +133,7 @@ class LayerSearch:
                 return ScriptLayer("", self.runs, False, (EAGER_IS_NO_EVIDENCE, *self._others()))
         if self._passes_counted():
             return self._settled(DYNAMO_CODE)
-        if self._both_raise() and self.raised_alike():
+        if self._both_raise() and (self.raised_alike() or self._caught_alike()):
             return self._settled(SCRIPT)
         if self._passes(DYNAMO) and self._same(AUTOGRAD):
             if EXPORT in self.used() and self._passes_with(EXPORT):
@@ -300,6 +303,11 @@ class LayerSearch:
     def _both_raise(self) -> bool:
         """Return whether the script ends in an exception in eager and as it is."""
         return self.runs[(DYNAMO,)].kind is self.failure.kind is Kind.EXCEPTION
+
+    def _caught_alike(self) -> bool:
+        """Return whether the script catches one error in eager and as it is, and ends alike."""
+        same_status = self.runs[(DYNAMO,)].message == self.failure.message
+        return (same_status or self.ended_alike((DYNAMO,))) and self.wrapped_alike()
 
     def _settled(self, layer: str, *also: str) -> ScriptLayer:
         notes = [evidence(layer)]

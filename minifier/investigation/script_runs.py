@@ -34,6 +34,7 @@ from tcdebug.minifier.subjects.layer_texts import Off, described
 from tcdebug.minifier.subjects.own_errors import ended_alike, may_count_compiles, raised_alike
 from tcdebug.minifier.subjects.script import LONGER, outcome_of
 from tcdebug.minifier.trace.layers_seen import asked_at, layers_seen
+from tcdebug.minifier.trace.raised_calls import wrapped_alike
 
 POLL = 0.05
 """Seconds between checks of the budget."""
@@ -183,6 +184,11 @@ class ScriptRuns:
         """Return whether the script raises at the same place in eager and as it is."""
         eager, own = (self.logs[off].read_text(errors="replace") for off in ((DYNAMO,), ()))
         return raised_alike(eager, own)
+
+    def wrapped_alike(self) -> bool:
+        """Return whether the exception that the script catches in eager is wrapped as it is."""
+        given = self.job.toggles
+        return wrapped_alike(Path(self.job.run_dir), [*given, DYNAMO], given)
 
     def ended_alike(self, off: Off) -> bool:
         """Return whether the script raises at the same statement without layers and as it is."""

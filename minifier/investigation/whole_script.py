@@ -213,7 +213,6 @@ def judge_script(
     """Run the script as it is and, if it fails, find the layer at fault.
 
     If the script fails only without tcdebug in its process, this is reported at once.
-
     `endless` is a capture, or the unit of a gated pass, that did not end. The time of a run without
     it then limits the others.
 
@@ -249,6 +248,7 @@ def judge_script(
         lambda: runs.used() | _mentioned(job),
         bool(endless),
         runs.raised_alike,
+        runs.wrapped_alike,
         runs.may_count_compiles,
         runs.ended_alike,
         lambda: runs.processes > 1 or STARTS.search(_text(job)) is not None,

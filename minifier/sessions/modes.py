@@ -31,6 +31,7 @@ from tcdebug.minifier.capture.exports import (
 from tcdebug.minifier.capture.identity import compile_is_identity
 from tcdebug.minifier.capture.marked_work import work_marked
 from tcdebug.minifier.capture.packages.ranged_packages import packages_ranged
+from tcdebug.minifier.capture.watching.raised_calls import raised_calls_noted
 from tcdebug.minifier.capture.watching.watched_entries import entries_watched
 from tcdebug.minifier.capture.watching.watcher import Watcher
 from tcdebug.minifier.cases.layer_names import CUDAGRAPHS, PROGRAM_PASSES, is_layer
@@ -109,6 +110,7 @@ def layers(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
         patches.enter_context(switched(toggles, log))
     if forced := job.backend:
         patches.enter_context(compile_patched(lambda backend: forced, log))
+    patches.enter_context(raised_calls_noted(tuple(toggles.texts()), log))
 
 
 def harmless_layers(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
