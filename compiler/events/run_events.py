@@ -60,6 +60,13 @@ class WorkerStart(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class CompiledCalled(Event):
+    """The process called a compiled function for the first time."""
+
+    kind: ClassVar[str] = "compiled.called"
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerExit(Event):
     """A process that ran a script or a candidate ended.
 
@@ -100,6 +107,7 @@ RUN_EVENTS: tuple[type[Event], ...] = (
     EnvSnapshot,
     ConfigSnapshot,
     WorkerStart,
+    CompiledCalled,
     WorkerExit,
     ProfileRecorded,
 )

@@ -31,7 +31,7 @@ from tcdebug.minifier.capture.exports import (
 from tcdebug.minifier.capture.identity import compile_is_identity
 from tcdebug.minifier.capture.marked_work import work_marked
 from tcdebug.minifier.capture.packages.ranged_packages import packages_ranged
-from tcdebug.minifier.capture.watching.raised_calls import raised_calls_noted
+from tcdebug.minifier.capture.watching.calls import first_call_noted, raised_calls_noted
 from tcdebug.minifier.capture.watching.watched_entries import entries_watched
 from tcdebug.minifier.capture.watching.watcher import Watcher
 from tcdebug.minifier.cases.layer_names import CUDAGRAPHS, PROGRAM_PASSES, is_layer
@@ -75,6 +75,7 @@ def search(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
     judge = session.recorder.judge_entry
     patches.enter_context(entries_replaced(judge, log, called_when_saved=True))
     patches.enter_context(work_marked(session.marks, log))
+    patches.enter_context(first_call_noted(log))
 
 
 def eager(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
@@ -135,6 +136,7 @@ def watch(job: Job, patches: contextlib.ExitStack, *, child: bool) -> None:
     patches.callback(watcher.journal.close)
     patches.enter_context(traced(log))
     patches.enter_context(backward_watched(watcher.backward_failed, log))
+    patches.enter_context(first_call_noted(log))
     patches.enter_context(aot_functions_unwatched(log))
     forced = job.backend
     if not forced:

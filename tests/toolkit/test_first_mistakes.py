@@ -26,13 +26,13 @@ from tcdebug.minifier.investigation.report import Report, ReportedFailure
 from tcdebug.minifier.investigation.script_layers import EAGER_IS_NO_EVIDENCE
 from tcdebug.minifier.processes.job import SessionError
 from tcdebug.supervision.eager_failures import (
-    NO_GRAPH,
     ONCE_PASSED,
     culprit_notes,
     input_notes,
     once_passed,
     script_problem,
 )
+from tcdebug.supervision.recorded_graphs import NO_GRAPH
 from tcdebug.supervision.script_search import after_repeats
 
 Command = Callable[..., Any]
@@ -274,10 +274,20 @@ def test_a_unit_that_does_not_exist_is_refused_in_the_variable_too(
 
 
 def test_a_check_that_compares_nothing_says_so(tcdebug: Command, tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text("import torch\nf = torch.compile(torch.sin)\n")
+    (tmp_path / "script.py").write_text(
+        "import torch\n"
+        "@torch.compiler.disable\n"
+        "def sine(x):\n    return x.sin()\n"
+        "@torch.compile\n"
+        "def step(x):\n    return sine(x)\n"
+        "step(torch.ones(2))\n"
+    )
     done = tcdebug("run", "--check", "script.py")
     assert done.status == 0
-    assert "nothing was compared: torch.compile captured no graph" in done.stderr
+    assert (
+        "nothing was compared: compiled functions were called, but Dynamo gave no graph to a "
+        "backend" in done.stderr
+    )
 
 
 def test_a_full_disk_is_not_called_a_bug_of_tcdebug(tmp_path: Path) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+import torch
+
 from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.run_events import WorkerStart
 from tcdebug.compiler.events.run_folder import create
 from tcdebug.compiler.events.schema import Fallback
+from tcdebug.minifier.capture.watching.calls import first_call_noted
 from tcdebug.minifier.processes.job import NOT_BY_ITSELF
-from tcdebug.supervision.recorded_graphs import fallbacks
+from tcdebug.supervision.recorded_graphs import NO_GRAPH, fallbacks, why_no_graph
 
 
 def test_a_graph_that_was_searched_is_not_called_a_part_of_the_script_only(tmp_path: Path) -> None:
@@ -19,3 +24,21 @@ def test_a_graph_that_was_searched_is_not_called_a_part_of_the_script_only(tmp_p
     step = "minimising goes without its step cut_nodes"
     assert fallbacks(folder) == [f"{NOT_BY_ITSELF.format(1)}; {step}: it raises in eager"]
     assert fallbacks(folder, searched=1) == [f"{step}: it raises in eager"]
+
+
+def test_a_note_says_which_processes_called_compiled_functions_without_a_graph(
+    tmp_path: Path,
+) -> None:
+    folder = create("bisect", tmp_path)
+    log = EventLog(folder)
+    assert why_no_graph(folder) == NO_GRAPH
+    log.emit(WorkerStart("child SpawnProcess-1", os.getpid()))
+    assert why_no_graph(folder) == NO_GRAPH
+    with first_call_noted(log):
+        for size in (2, 3):
+            torch.compile(torch.compiler.disable(torch.sin))(torch.ones(size))
+    assert why_no_graph(folder) == (
+        "compiled functions were called by SpawnProcess-1, but Dynamo gave no graph to a backend: "
+        "`tcdebug explain` shows the graph breaks in them, if there are any"
+    )
+    assert sum("compiled.called" in f.read_text() for f in folder.glob("events*.jsonl")) == 1

@@ -30,11 +30,11 @@ from tcdebug.output.formats import FORMATS
 from tcdebug.output.results import of_run
 from tcdebug.reading.checks import checks
 from tcdebug.reading.run_dir import find
-from tcdebug.supervision.eager_failures import NO_GRAPH, print_script_problem
+from tcdebug.supervision.eager_failures import print_script_problem
 from tcdebug.supervision.environment import disabled
 from tcdebug.supervision.foreground import backend_missing, refused, status_of
 from tcdebug.supervision.profiled_script import begin_profiling, profiled
-from tcdebug.supervision.recorded_graphs import fallbacks, nothing_captured
+from tcdebug.supervision.recorded_graphs import fallbacks, nothing_captured, why_no_graph
 from tcdebug.supervision.supervisor import Supervisor, begin
 
 COMPILES_NOTHING = "check that it calls torch.compile or inductor, and calls the result"
@@ -171,7 +171,7 @@ def _checks(check: str | None, folder: Path) -> list[str]:
     if check is None:
         return []
     if check == "results" and nothing_captured(folder):
-        return [f"nothing was compared: {(disabled() or [NO_GRAPH])[0]}"]
+        return [f"nothing was compared: {(disabled() or [why_no_graph(folder)])[0]}"]
     return checks(find(str(folder)).events()) or [NOTHING_CHECKED[check]]
 
 

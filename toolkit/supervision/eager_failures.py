@@ -37,10 +37,6 @@ ARGUMENTS = re.compile(
 )
 """How argparse rejects the arguments of a script."""
 NO_ARGUMENTS = "the script rejects its arguments: put them after its name, tcdebug's before it"
-NO_GRAPH = (
-    "torch.compile captured no graph: check that the script calls torch.compile, and calls the "
-    "result"
-)
 NOTHING_JUDGED = (
     "--oracle {oracle} judges graphs of torch.compile and of inductor, and none could be judged"
 )

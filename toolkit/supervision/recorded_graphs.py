@@ -5,12 +5,24 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from tcdebug.compiler.events.run_events import CompiledCalled, WorkerStart
 from tcdebug.minifier.cases.layer_names import PROGRAM_PASSES
 from tcdebug.minifier.processes.job import NOT_BY_ITSELF, NOT_CAPTURED, ORDER, PASSED, SCRIPT_FAILED
 from tcdebug.reading.run_dir import find
 
 STUCK = -10
 """The exit status of a session that was ended because a capture or a pass did not end."""
+
+NO_GRAPH = (
+    "torch.compile captured no graph: check that the script calls torch.compile, and calls the "
+    "result"
+)
+NOTHING_TO_COMPILE = (
+    "compiled functions were called{}, but Dynamo gave no graph to a backend: `tcdebug explain` "
+    "shows the graph breaks in them, if there are any"
+)
+CHILD = "child "
+"""The beginning of the purpose of a process that the script started."""
 
 GRAPH = re.compile(r"^graph (\d+)\b")
 """The beginning of what events say about a graph."""
@@ -53,6 +65,21 @@ def nothing_captured(folder: Path) -> bool:
     """Return whether no process of the script gave a graph to a backend, though each could."""
     signs = {"graph.recorded", "graph.raised", "fallback", "failure", "decision", "pass"}
     return not any(r["event"] in signs for r in find(str(folder)).events())
+
+
+def why_no_graph(folder: Path) -> str:
+    """Say why no graph was captured, as far as the events of the run show it."""
+    records = list(find(str(folder)).events())
+    called = {r["pid"] for r in records if r["event"] == CompiledCalled.kind}
+    if not called:
+        return NO_GRAPH
+    purposes = [
+        str(r["data"]["purpose"])
+        for r in records
+        if r["event"] == WorkerStart.kind and r["pid"] in called
+    ]
+    children = sorted({p.removeprefix(CHILD) for p in purposes if p.startswith(CHILD)})
+    return NOTHING_TO_COMPILE.format(f" by {' and '.join(children)}" if children else "")
 
 
 def fallbacks(folder: Path, searched: int | None = None) -> list[str]:

@@ -41,7 +41,6 @@ from tcdebug.minifier.processes.job import PARTIAL, REPORT, SCRIPT_ON_DEVICES
 from tcdebug.minifier.subjects.layer_texts import evidence
 from tcdebug.reading.run_dir import find
 from tcdebug.supervision.eager_failures import (
-    NO_GRAPH,
     culprit_notes,
     eager_failed,
     eager_problem,
@@ -67,6 +66,7 @@ from tcdebug.supervision.recorded_graphs import (
     recording_notes,
     some_not_compared,
     unended,
+    why_no_graph,
 )
 from tcdebug.supervision.supervisor import LATE, Supervisor
 
@@ -288,7 +288,7 @@ class ScriptSearch:
         """Return the report of a script that passed, unless one of its graphs fails at times."""
         notes = self._whole_notes(recorded)
         if not notes and nothing_captured(self.run.folder):
-            no_graph = [] if disabled() else [NO_GRAPH]
+            no_graph = [] if disabled() else [why_no_graph(self.run.folder)]
             return Report("no_failure", run_dir=str(self.run.folder), notes=no_graph)
         status = "unjudged" if some_not_compared(self.run.folder) else "no_failure"
         notes += unused_caches() if status == "no_failure" else []

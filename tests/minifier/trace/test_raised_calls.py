@@ -11,7 +11,7 @@ import torch
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.capture.identity import compile_is_identity
-from tcdebug.minifier.capture.watching.raised_calls import raised_calls_noted
+from tcdebug.minifier.capture.watching.calls import raised_calls_noted
 from tcdebug.minifier.trace.raised_calls import wrapped_alike
 
 OFF = ("layer.dynamo",)

@@ -1,4 +1,4 @@
-"""Notes the exceptions that leave a script's compiled functions.
+"""Notes whether a script calls its compiled functions, and the exceptions that leave them.
 
 Dynamo wraps an error of the program in an exception of its own. A script that catches it and ends
 with an exit status, or raises another exception, no longer shows what it caught.
@@ -16,10 +16,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.run_events import CompiledCalled
 from tcdebug.compiler.events.search_events import CallRaised
 from tcdebug.compiler.patching import patched
 from tcdebug.minifier.capture import identity
 from tcdebug.minifier.capture.identity import Identity
+from tcdebug.minifier.capture.layers_off import each_call
 from tcdebug.minifier.cases.user_frames import (
     TracebackFrame,
     innermost_line,
@@ -54,6 +56,20 @@ def raised_calls_noted(off: tuple[str, ...], log: EventLog) -> AbstractContextMa
         return optimize
 
     return patched(OPTIMIZE, make, log)
+
+
+def first_call_noted(log: EventLog) -> AbstractContextManager[None]:
+    """Emit an event when a compiled function is first called in this block."""
+    noted = False
+
+    def note() -> Callable[[], None]:
+        nonlocal noted
+        if not noted:
+            noted = True
+            log.emit(CompiledCalled())
+        return lambda: None
+
+    return each_call(note, log)
 
 
 @dataclass
