@@ -75,8 +75,10 @@ MENTIONED = {
     ),
 }
 """A layer that a script uses only if its text contains a name."""
-STARTS = re.compile(r"\b(?:subprocess|multiprocessing|os\.system|popen|spawn)\b")
+STARTS = re.compile(r"\b(?:subprocess|multiprocessing|os\.system|popen|spawn|ProcessPool\w*)\b")
 """What a script mentions that starts processes which compile with the same caches."""
+SIDE_BY_SIDE = re.compile(rf"{STARTS.pattern}|\b(?:Thread\w*|threading|num_workers|fork)\b")
+"""What a script mentions whose lines may come in any order, because several of it run at once."""
 OBSERVES = re.compile(
     r"saved_tensors_hooks|_dispatch__|next_functions|data_ptr|_version\b|tracemalloc|getrefcount|"
     r"weakref|memory_allocated|profile"
@@ -318,10 +320,13 @@ def printed_in_eager(
     runs = ScriptRuns(job, log, LEAST, time.monotonic() + seconds, sessions)
     try:
         eager = _output(runs, (DYNAMO,))
-        if eager is None or not printed_differences(eager, compiled, compiled):
+        ordered = SIDE_BY_SIDE.search(_text(job)) is None
+        if eager is None or not printed_differences(eager, compiled, compiled, ordered=ordered):
             return None
         again = _output(runs, ())
-        if again is None or not (found := printed_differences(eager, compiled, again)):
+        if again is None:
+            return None
+        if not (found := printed_differences(eager, compiled, again, ordered=ordered)):
             return None
         return _reason(runs, eager, found, (compiled, again))
     except BudgetUsed:

@@ -76,11 +76,14 @@ class PrintedDifference:
         return not fractions and LISTED.sub("", lines[0]) == LISTED.sub("", lines[1])
 
 
-def printed_differences(eager: str, compiled: str, again: str) -> tuple[PrintedDifference, ...]:
+def printed_differences(
+    eager: str, compiled: str, again: str, *, ordered: bool = True
+) -> tuple[PrintedDifference, ...]:
     """Return where outputs differ, in the order of eager's lines.
 
     Two outputs of the compiled script must agree there. A compiled script may print more, such as
-    why it was compiled again.
+    why it was compiled again. Lines of several processes or threads come in any order: unless they
+    are `ordered`, a line counts only if it is printed less often than in eager.
     """
     expected, printed, repeated = (_lines(text) for text in (eager, compiled, again))
     if len(printed) != len(repeated):
@@ -94,7 +97,10 @@ def printed_differences(eager: str, compiled: str, again: str) -> tuple[PrintedD
         for line, other, third in zip(wanted, got, repeated[b:b_end], strict=False):
             if other == third and not _alike(line, other):
                 found.append(PrintedDifference(line, other))
-    return tuple(found)
+    if ordered:
+        return tuple(found)
+    counted = [(d, PrintedLine(d.wanted, _count(d.wanted, eager))) for d in found]
+    return tuple(d for d, line in counted if not is_printed(line, compiled))
 
 
 def _steps(first: list[str], second: list[str]) -> Iterator[tuple[str, int, int, int, int]]:

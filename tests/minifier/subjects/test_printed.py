@@ -146,3 +146,19 @@ def test_a_repro_fails_while_its_script_does_not_print_the_line(tmp_path: Path) 
     assert status("print('loss 0.5 of a')\nprint('loss 0.49999 of a')") == 0
     assert status("print('loss 0.5 of a\\nloss 0.4 of a\\nloss 0.5 of b')") == 1
     assert status("raise SystemExit(3)") == 125, "it ends in a different way"
+
+
+@pytest.mark.parametrize(
+    ("compiled", "found"),
+    [
+        ("b ok\na ok\n", []),
+        ("b ok\na wrong\n", ["`a ok` in eager only"]),
+        ("b ok\nb ok\n", ["`a ok` in eager, and `b ok` compiled"]),
+    ],
+)
+def test_lines_of_several_processes_may_come_in_another_order(
+    compiled: str, found: list[str]
+) -> None:
+    differences = printed_differences("a ok\nb ok\n", compiled, compiled, ordered=False)
+    assert [str(d) for d in differences] == found
+    assert printed_differences("a ok\nb ok\n", compiled, compiled)
