@@ -20,7 +20,13 @@ from tcdebug.minifier.oracles.candidate_oracle import CandidateOracle
 from tcdebug.minifier.processes.job import Job
 from tcdebug.minifier.processes.warm.sessions import WarmSessions
 from tcdebug.minifier.subjects.script import ScriptSubject, WholeScript, script_oracle
-from tcdebug.minifier.trace.statements import reads_after
+from tcdebug.minifier.trace.statements import (
+    StatementBlock,
+    block_at,
+    block_opened_by,
+    hides_statements,
+    reads_after,
+)
 
 FRAME = "dynamo.frame."
 CALL = "dynamo.call"
@@ -51,6 +57,8 @@ class SuspectPlace:
     decision: Decision
     others: bool = False
     """Whether later statements of other functions fail in the same way."""
+    block: StatementBlock | None = None
+    """The block that it stands for, if no statement or call inside is known to be at fault."""
 
     @property
     def unit(self) -> str:
@@ -98,8 +106,10 @@ def find_line(
     base, failure, found = _innermost(asked, base, failure, found, log)
     if _is_of_torch(found.subject):
         return () if OF_ITS_OWN in found.subject else (SuspectPlace(found),)
-    call = _call_in(asked, base, failure, log)
-    return tuple(SuspectPlace(place) for place in (found, call) if place is not None)
+    call = _call_in(asked, base, failure, found, log)
+    if call is not None:
+        return SuspectPlace(found), call
+    return (SuspectPlace(found, block=block_at(found.subject.partition("  (")[0])),)
 
 
 def _several(
@@ -127,12 +137,18 @@ def _several(
 
 
 def _call_in(
-    asked: CandidateOracle[WholeScript], base: Toggles, failure: Outcome, log: EventLog
-) -> Decision | None:
+    asked: CandidateOracle[WholeScript],
+    base: Toggles,
+    failure: Outcome,
+    statement: Decision,
+    log: EventLog,
+) -> SuspectPlace | None:
     """Return the call in the statement at fault whose capture causes the failure, if one does.
 
     None if the script fails differently where capture ends at a call. If the statement reads a
-    variable or an attribute after the call, before any other call, that may be at fault as well.
+    variable or an attribute after the call, before any other call, that may be at fault as well,
+    and so may a statement between the two. If the call opens a block inside which Dynamo cannot
+    end the capture, the block stands for it.
     """
     calls = base.limited(CALL, MANY_CALLS)
     try:
@@ -142,8 +158,15 @@ def _call_in(
         return None
     if found is None or found.unit != CALL:
         return None
-    later = [d.subject for d in outcome.decisions if d.ordinal > found.ordinal and d.unit == CALL]
-    return None if reads_after(found.subject, next(iter(later), "")) else found
+    later = [d for d in outcome.decisions if d.ordinal > found.ordinal]
+    following = next((d.subject.partition("  (")[0] for d in later), "")
+    if block := block_opened_by(found.subject, following):
+        return SuspectPlace(found, block=block)
+    next_call = next((d.subject for d in later if d.unit == CALL), "")
+    if reads_after(found.subject, next_call):
+        return None
+    whole = statement.subject.partition("  (")[0]
+    return None if hides_statements(found.subject, following, whole) else SuspectPlace(found)
 
 
 def _statement(
@@ -236,6 +259,8 @@ def lines_at_fault(places: Sequence[SuspectPlace]) -> list[str]:
     """Return the line of the innermost place that alone is at fault, as `FILE:N: source`."""
     if not places or places[-1].others:
         return []
+    if places[-1].block is not None:
+        return [str(places[-1].block)]
     return [places[-1].subject.partition("  (")[0]]
 
 
@@ -251,6 +276,17 @@ def described(place: SuspectPlace) -> str:
         return (
             f"it fails if Dynamo captures this function, and passes if it does not "
             f"({place.unit}): {place.subject}"
+        )
+    if place.block is not None and place.unit == CALL:
+        return (
+            "it passes if the capture ends before this block is opened, and fails if it goes on "
+            f"from there; Dynamo cannot continue in eager inside the block ({place.unit}): "
+            f"{place.block}"
+        )
+    if place.block is not None:
+        return (
+            "it fails if Dynamo captures this block, and passes if the capture ends before it; "
+            f"no single statement or call inside was found ({place.unit}): {place.block}"
         )
     if place.unit == CALL:  # what follows, such as the end of a loop, belongs to no other call
         return (

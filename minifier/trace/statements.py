@@ -1,4 +1,4 @@
-"""The statements of a program: the one at a line, and what it reads after a call in it."""
+"""The statements of a program: the one at a line, its block, and what follows a call in it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,26 @@ import functools
 import linecache
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 DESCRIBED = re.compile(r"(?P<file>.+?):(?P<line>\d+): (?P<text>.+)")
-"""The description of a call: its file, its line and its text."""
+"""The description of a statement or a call: its file, its line and its text."""
+BLOCKS = ast.With | ast.AsyncWith | ast.For | ast.AsyncFor | ast.While | ast.Try
+"""Statements that contain others, and inside which Dynamo may be unable to break a graph."""
+OPENED = ast.With | ast.AsyncWith | ast.For | ast.AsyncFor
+"""Those of which a call in the first line opens a block."""
+
+
+class StatementBlock(NamedTuple):
+    """The lines of a statement that contains others, and how its first line reads."""
+
+    file: str
+    first: int
+    last: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.first}: {self.text}  (lines {self.first} to {self.last})"
 
 
 @functools.lru_cache(maxsize=64)
@@ -32,6 +49,86 @@ def statement_at(filename: str, line: int) -> ast.AST | None:
         if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno)
     ]
     return max(found, key=lambda node: (node.lineno, -(node.end_lineno or 0)), default=None)
+
+
+def block_at(place: str) -> StatementBlock | None:
+    """Return the block that begins at a line; None if the statement there contains no others."""
+    found = _described(place)
+    if found is None or not isinstance(found[0], BLOCKS) or found[0].lineno != found[1]:
+        return None
+    return _block(place, found[0])
+
+
+def block_opened_by(call: str, following: str) -> StatementBlock | None:
+    """Return the block that a call in its first line opens, if capture cannot end inside.
+
+    `following` is the next place where it can end: the same line, or the body, if it can.
+    """
+    found, other = _described(call), DESCRIBED.fullmatch(following)
+    if found is None or not isinstance(found[0], OPENED):
+        return None
+    opened = found[0]
+    block = _block(call, opened)
+    if other and other["file"] == block.file and block.first <= int(other["line"]) <= block.last:
+        return None
+    return block
+
+
+def _described(place: str) -> tuple[ast.stmt, int] | None:
+    """Return the statement at the line of a description, and the line."""
+    described = DESCRIBED.fullmatch(place)
+    if described is None:
+        return None
+    line = int(described["line"])
+    statement = statement_at(described["file"], line)
+    return (statement, line) if isinstance(statement, ast.stmt) else None
+
+
+def _block(place: str, statement: ast.stmt) -> StatementBlock:
+    file, first = place.partition(f":{_line(place)}: ")[0], statement.lineno
+    text = linecache.getline(file, first).strip()
+    return StatementBlock(file, first, statement.end_lineno or first, text)
+
+
+def _line(place: str) -> int:
+    described = DESCRIBED.fullmatch(place)
+    return int(described["line"]) if described else 0
+
+
+def hides_statements(call: str, following: str, within: str) -> bool:
+    """Return whether other statements that may be at fault lie between a call and the next place.
+
+    They end before `following`, the next place where a capture can end, if that is in the same
+    block `within`, and otherwise with the block. A statement may be at fault if it reads outside
+    state, and a block that a `with` opens may always be.
+    """
+    found, around = _described(call), block_at(within)
+    tree = _tree(around.file) if around else None
+    if found is None or around is None or tree is None or not call.startswith(f"{around.file}:"):
+        return False
+    other, begin = DESCRIBED.fullmatch(following), found[0].end_lineno or found[1]
+    if isinstance(found[0], BLOCKS | ast.If | ast.Match):
+        begin = found[1]
+    inside = other is not None and other["file"] == around.file
+    end = int(other["line"]) if other and inside and begin < int(other["line"]) else around.last + 1
+    aside = _locals(tree, found[0]) | {"torch", *vars(builtins)}
+    return any(
+        isinstance(node, ast.With | ast.AsyncWith)
+        or any(_reads(part, aside) for part in _evaluated(node))
+        for node in ast.walk(tree)
+        if isinstance(node, ast.stmt)
+        and begin < node.lineno
+        and (node.end_lineno or node.lineno) < end
+        and around.first <= node.lineno <= around.last
+    )
+
+
+def _reads(node: ast.AST, aside: set[str]) -> bool:
+    """Return whether a node reads an attribute of a name, a global or a closure variable."""
+    if not (isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load)):
+        return False
+    known = isinstance(node, ast.Name) and node.id in aside
+    return not known and not ast.unparse(node).startswith("torch.")
 
 
 def reads_after(call: str, following: str) -> bool:
@@ -58,14 +155,7 @@ def reads_after(call: str, following: str) -> bool:
     if end is None and stored - aside:
         return True
     called = {id(part) for node in nodes if isinstance(node, ast.Call) for part in _chain(node)}
-    return any(
-        isinstance(node, ast.Name | ast.Attribute)
-        and isinstance(node.ctx, ast.Load)
-        and id(node) not in called
-        and not (isinstance(node, ast.Name) and node.id in aside)
-        and not ast.unparse(node).startswith("torch.")
-        for node in nodes[begin + 1 : end]
-    )
+    return any(id(node) not in called and _reads(node, aside) for node in nodes[begin + 1 : end])
 
 
 def _place_of(shown: str, texts: list[str], first: int = 0) -> int | None:

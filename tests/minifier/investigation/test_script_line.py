@@ -456,3 +456,59 @@ def test_the_statement_is_found_in_a_try_block(tmp_path: Path) -> None:
     assert statement.unit == "dynamo.line"
     assert statement.subject.endswith(":16: y = y.clamp_min(0.5)  (call of `y.clamp_min`)")
     assert call.subject.endswith(":16: y.clamp_min(0.5)")
+
+
+IN_OWN_BLOCK = """
+import contextlib
+import torch
+from torch._dynamo.variables import ConstantVariable
+from torch._dynamo.variables.lists import ListVariable
+
+original = ListVariable.call_method
+
+def wrong(self, tx, name, args, kwargs):
+    if name == "reverse":
+        return ConstantVariable.create(None)
+    return original(self, tx, name, args, kwargs)
+
+ListVariable.call_method = wrong
+
+@contextlib.contextmanager
+def scaled(box, value):
+    box.append(value)
+    try:
+        yield
+    finally:
+        box.pop()
+
+def step(x, box):
+    order = [0, 1, 2]
+    y = torch.sin(x)
+    {opened}
+        y = y * box[-1]
+        order.reverse()
+    return y[order]
+
+x = torch.arange(3.0)
+torch.testing.assert_close(torch.compile(step)(x, [1.0]), step(x, [1.0]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("warm")
+@pytest.mark.parametrize(
+    ("opened", "line"),
+    [
+        ("with scaled(box, 3.0):", "27: with scaled(box, 3.0):  (lines 27 to 29)"),
+        ("with torch.no_grad():", "29: order.reverse()"),
+    ],
+)
+def test_a_block_is_named_where_no_capture_ends_inside_and_a_call_where_one_does(
+    tmp_path: Path, opened: str, line: str
+) -> None:
+    found = places_of(tmp_path / "own_block.py", IN_OWN_BLOCK.replace("{opened}", opened))
+    assert [d.unit for d in found] == ["dynamo.line", "dynamo.call"]
+    assert lines_at_fault(found) == [f"{tmp_path / 'own_block.py'}:{line}"]
+    assert ("cannot continue in eager inside the block" in described(found[1])) is (
+        "scaled" in opened
+    )

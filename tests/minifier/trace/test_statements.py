@@ -1,4 +1,4 @@
-"""Whether a statement reads outside state after a call, so that the read may be at fault."""
+"""What lies between a call and the next place where a capture can end, and may be at fault."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tcdebug.minifier.trace.statements import reads_after
+from tcdebug.minifier.trace.statements import (
+    block_at,
+    block_opened_by,
+    hides_statements,
+    reads_after,
+)
 
 PROGRAM = """
 import torch
@@ -47,3 +52,63 @@ def test_a_read_behind_a_call_is_told_from_one_before_it(
     file.write_text(PROGRAM.format(statement=statement))
     shown = [f"{file}:8: {text}" for text in (call, following) if text]
     assert reads_after(shown[0], "".join(shown[1:])) is reads
+
+
+BLOCKS = """
+def model(x, box, self):
+    with scaled(box, 3.0):
+        y = x * box[-1]
+        order.reverse()
+    for k in steps(box):
+        f(k)
+        y = y + k
+        z = self.gain
+        with box:
+            g(k)
+        h(k)
+    with torch.no_grad():
+        order.reverse()
+    return y
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "following", "block"),
+    [
+        ("3: scaled(box, 3.0)", "6: for k in steps(box):", "3: with scaled(box, 3.0):|3 to 5"),
+        ("3: scaled(box, 3.0)", "", "3: with scaled(box, 3.0):|3 to 5"),
+        ("6: steps(box)", "13: with torch.no_grad():", "6: for k in steps(box):|6 to 12"),
+        ("6: steps(box)", "7: f(k)", None),
+        ("13: torch.no_grad()", "14: order.reverse()", None),
+        ("14: order.reverse()", "15: return y", None),
+    ],
+)
+def test_a_call_stands_for_the_block_that_it_opens_if_capture_cannot_end_inside(
+    tmp_path: Path, call: str, following: str, block: str | None
+) -> None:
+    file = tmp_path / "blocks.py"
+    file.write_text(BLOCKS)
+    found = block_opened_by(f"{file}:{call}", f"{file}:{following}" if following else "")
+    text, _, lines = (block or "").partition("|")
+    assert (str(found) if found else None) == (f"{file}:{text}  (lines {lines})" if block else None)
+    assert str(block_at(f"{file}:6: for")) == f"{file}:6: for k in steps(box):  (lines 6 to 12)"
+    assert block_at(f"{file}:7: f(k)") is None
+
+
+@pytest.mark.parametrize(
+    ("call", "following", "hides"),
+    [
+        ("7: f(k)", "11: g(k)", True),
+        ("7: f(k)", "9: self.gain", False),
+        ("11: g(k)", "12: h(k)", False),
+        ("7: f(k)", "12: h(k)", True),
+        ("12: h(k)", "13: with torch.no_grad():", False),
+    ],
+)
+def test_a_statement_behind_a_call_may_be_at_fault_if_no_capture_ends_before_it(
+    tmp_path: Path, call: str, following: str, hides: bool
+) -> None:
+    file = tmp_path / "blocks.py"
+    file.write_text(BLOCKS)
+    whole = f"{file}:6: for k in steps(box):"
+    assert hides_statements(f"{file}:{call}", f"{file}:{following}", whole) is hides
