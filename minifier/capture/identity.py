@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import os
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -17,6 +18,7 @@ from contextvars import ContextVar
 from typing import Any
 
 import torch
+from torch._C import DispatchKey
 from torch._dynamo import OptimizedModule
 
 from tcdebug.compiler.events.log import EventLog
@@ -42,7 +44,16 @@ ASKED = tuple(
     )
 )
 """The functions with which a program asks whether it is being compiled."""
-PATCHES = (ENABLE, *ASKED)
+DISPATCH = Patch(
+    "torch._ops:HigherOrderOperator",
+    "dispatch",
+    "Dynamo captures what torch.cond and the like are given in eager too",
+)
+PATCHES = (ENABLE, *ASKED, DISPATCH)
+OF_OPERATORS = os.path.join("torch", "_higher_order_ops", "")
+"""The folder of the operators that compile what they are given."""
+NEAR = 6
+"""The frames between such an operator and `torch._dynamo.optimize`, at most."""
 
 FIRST_LONGER, LATER_LONGER = 1.0, 0.001
 """Seconds that a first and a later call take longer, about as with a backend that does nothing."""
@@ -219,6 +230,54 @@ def backward_in_eager(log: EventLog) -> AbstractContextManager[None]:
         yield
 
     return patched(ENABLE, lambda original: uncompiled, log)
+
+
+@contextlib.contextmanager
+def operators_in_python(log: EventLog) -> Iterator[None]:
+    """Let Python call what torch.cond, while_loop, scan and map are given in eager in this block.
+
+    Otherwise torch compiles these operators, so that Dynamo captures those functions.
+    """
+    inside = ContextVar("inside", default=False)
+
+    def plainly(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            before = inside.set(True)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                inside.reset(before)
+
+        return call
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def optimize(*args: Any, **kwargs: Any) -> Any:
+            return plainly if _by_operator() else original(*args, **kwargs)
+
+        return optimize
+
+    def dispatching(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def dispatch(self: Any, /, key: Any, *args: Any, **kwargs: Any) -> Any:
+            plain = DispatchKey.CompositeExplicitAutograd
+            recorded = key.name.startswith("Autograd") and plain in self.py_kernels
+            return original(self, plain if recorded and inside.get() else key, *args, **kwargs)
+
+        return dispatch
+
+    with patched(OPTIMIZE, make, log), patched(DISPATCH, dispatching, log):
+        yield
+
+
+def _by_operator() -> bool:
+    """Return whether an operator of torch compiles what it is given."""
+    frame, left = inspect.currentframe(), NEAR
+    while frame is not None and left:
+        if OF_OPERATORS in frame.f_code.co_filename:
+            return True
+        own = not frame.f_code.co_filename.startswith(os.path.dirname(torch.__file__))
+        frame, left = frame.f_back, left - (not own)
+    return False
 
 
 def _only_counting(backend: Any) -> Any:

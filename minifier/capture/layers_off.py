@@ -35,7 +35,11 @@ from tcdebug.minifier.capture.exports import (
     packages_replaced,
 )
 from tcdebug.minifier.capture.float64_graphs import in_float64, in_own_dtypes
-from tcdebug.minifier.capture.identity import backward_in_eager, compile_is_identity
+from tcdebug.minifier.capture.identity import (
+    backward_in_eager,
+    compile_is_identity,
+    operators_in_python,
+)
 from tcdebug.minifier.capture.rounding_noise import with_noise, without_noise
 from tcdebug.minifier.cases.layer_names import (
     CACHES,
@@ -45,6 +49,7 @@ from tcdebug.minifier.cases.layer_names import (
     DYNAMO_CODE,
     EXPORT,
     GUARDS,
+    OPERATORS,
     OWN_BRANCHES,
     OWN_TIMES,
     PRECISION,
@@ -107,6 +112,8 @@ def layers_off(toggles: Toggles, log: EventLog) -> Iterator[None]:
             stack.enter_context(aot_stopped_at(stand_ins[0], log))
         if _rounded_otherwise(toggles) or EAGER in stand_ins:
             stack.enter_context(checkpoints_draw_again(log))
+        if OPERATORS in toggles.off:
+            stack.enter_context(operators_in_python(log))
         caches = _Caches([name for name in CACHES if toggles.rules_out(name)], log)
         if caches.names:
             stack.enter_context(caches.off())

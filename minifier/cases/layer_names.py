@@ -17,6 +17,9 @@ WRAPPER = "layer.dynamo.wrapper"
 DYNAMO_CODE = "layer.dynamo.code"
 """The code that Dynamo makes. With it switched off, Dynamo captures the calls, which count as
 compiles, and the program runs in eager."""
+OPERATORS = "layer.dynamo.operators"
+"""Dynamo's capture of what torch.cond, while_loop, scan and map are given, which torch has done in
+eager too. With it switched off, Python calls these functions there."""
 COMPILED_AUTOGRAD = "layer.dynamo.compiled_autograd"
 """Compiled autograd. With it switched off, autograd runs backward as in eager."""
 AUTOGRAD = "layer.autograd"
@@ -105,7 +108,7 @@ CACHES: Mapping[str, tuple[tuple[str, str], ...]] = {
 """Cache -> the settings that are set to False to switch it off."""
 
 LAYERS = (
-    *(*ORDER, COMPILED_AUTOGRAD, DYNAMO_CODE, WRAPPER, EXPORT, AOTINDUCTOR, SCRIPT),
+    *(*ORDER, OPERATORS, COMPILED_AUTOGRAD, DYNAMO_CODE, WRAPPER, EXPORT, AOTINDUCTOR, SCRIPT),
     *(*GUARDS.values(), CACHE, *CACHES),
 )
 """The layers whose names any toggle may have, besides that of CUDA graphs, which is a unit."""

@@ -16,6 +16,7 @@ from tcdebug.minifier.cases.criteria import PrintedLine
 from tcdebug.minifier.cases.layer_names import (
     DYNAMO,
     DYNAMO_CODE,
+    OPERATORS,
     PROGRAM_PASSES,
     WRAPPER,
 )
@@ -72,7 +73,7 @@ class MinimisingTask(msgspec.Struct, frozen=True):
 
         Gated passes run without torch.compile too.
         """
-        if self.layer in (WRAPPER, DYNAMO_CODE):
+        if self.layer in (WRAPPER, DYNAMO_CODE, OPERATORS):
             return self.off
         return [DYNAMO, PROGRAM_PASSES] if self.layer == PROGRAM_PASSES else [DYNAMO]
 

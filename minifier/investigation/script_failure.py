@@ -22,6 +22,7 @@ from tcdebug.minifier.cases.layer_names import (
     DYNAMO,
     DYNAMO_CODE,
     GUARDS,
+    OPERATORS,
     OWN_BRANCHES,
     OWN_CODE,
     PROGRAM_PASSES,
@@ -175,7 +176,7 @@ class ScriptFailure:
     @property
     def in_dynamo(self) -> bool:
         """Whether Dynamo or one of its guards is at fault."""
-        return self.finding.settled and self.finding.layer in (DYNAMO, GUARDS[DYNAMO])
+        return self.finding.settled and self.finding.layer in (DYNAMO, OPERATORS, GUARDS[DYNAMO])
 
     @property
     def has_units(self) -> bool:

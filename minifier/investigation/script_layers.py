@@ -25,6 +25,7 @@ from tcdebug.minifier.cases.layer_names import (
     DYNAMO_CODE,
     EXPORT,
     GUARDS,
+    OPERATORS,
     ORDER,
     OWN_BRANCHES,
     OWN_TIMES,
@@ -66,6 +67,10 @@ REFUSALS = {
     ),
 }
 """What is in a message with which torch refuses a program -> a note on it."""
+CONTROL_FLOW = re.compile(r"\b(?:cond|while_loop|scan|associative_scan|_higher_order_ops)\b")
+"""What a script mentions that may call operators which torch compiles in eager too."""
+OF_DYNAMO = "torch._dynamo.exc."
+"""Occurs in the messages of exceptions that Dynamo raises."""
 RECOMPILED = re.compile(r"RecompileError|RecompileLimit|fail_on_recompile")
 """Occurs in the messages with which torch refuses to compile a function again."""
 
@@ -127,6 +132,8 @@ class LayerSearch:
                 return self._settled(PROGRAM_PASSES)
             if self._passes_with(WRAPPER):
                 return self._settled(WRAPPER)
+            if self._captured_in_eager():
+                return self._settled(OPERATORS, DYNAMO)
             if not self.may_count():
                 return self._settled(SCRIPT)
             if not (self._passes(AUTOGRAD) or self._passes_counted()):
@@ -156,6 +163,16 @@ class LayerSearch:
         if layer not in passing:
             return self._in_doubt([p for p in passing if ORDER.index(p) < ORDER.index(lowest)])
         return self._settled(layer) if layer == BACKEND else self._with_guards(layer)
+
+    def _captured_in_eager(self) -> bool:
+        """Return whether it fails in eager only because torch captures functions there too.
+
+        What Dynamo refuses is no fault of a capture.
+        """
+        if OPERATORS not in self.used() or OF_DYNAMO in self.failure.message:
+            return False
+        self._run((OPERATORS, DYNAMO))
+        return self._passes(OPERATORS, DYNAMO) and self._same(AUTOGRAD)
 
     def _in_cache(self) -> ScriptLayer | None:
         """Return the cache at fault if the script passes in eager, and without that cache.
@@ -313,7 +330,7 @@ class LayerSearch:
         notes = [evidence(layer)]
         if also:
             notes.append(f"with the script's backend it passes only {described((layer, *also))}")
-        known = (SCRIPT, PROGRAM_PASSES, WRAPPER, DYNAMO_CODE)
+        known = (SCRIPT, PROGRAM_PASSES, WRAPPER, DYNAMO_CODE, OPERATORS)
         if layer not in known and self._same(DYNAMO):
             notes.append(EAGER_IS_NO_EVIDENCE)
         notes += [note for refusal, note in REFUSALS.items() if refusal in self.failure.message]

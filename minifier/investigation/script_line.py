@@ -77,6 +77,7 @@ def find_line(
     seconds: float,
     sessions: WarmSessions | None = None,
     longest: float = math.inf,
+    off: Sequence[str] = (),
 ) -> tuple[SuspectPlace, ...]:
     """Return the statement whose capture causes the failure; empty if no single one is confirmed.
 
@@ -86,11 +87,11 @@ def find_line(
     fail, that function is returned. If statements of several functions fail, the first one is.
 
     The script is rerun with captured code running in eager, and with capture cut off after various
-    statements. A run of the script takes `longest` seconds at most.
+    statements. A run of the script takes `longest` seconds at most, without the layers in `off`.
     """
     oracle = script_oracle(ScriptSubject(job, log, sessions=sessions), seconds, "lines", longest)
     asked = CandidateOracle(oracle, WholeScript(job.script, tuple(job.args)))
-    base = Toggles.parse(job.toggles).without(off=[AUTOGRAD])
+    base = Toggles.parse(job.toggles).without(off=[AUTOGRAD, *off])
     try:
         failure = asked.ask(base, "captured code, run in eager")
         if not failure.failed or not failure.decisions:

@@ -18,6 +18,7 @@ from tcdebug.minifier.cases.layer_names import (
     DYNAMO_CODE,
     EXPORT,
     GUARDS,
+    OPERATORS,
     OWN_BRANCHES,
     OWN_TIMES,
     PRECISION,
@@ -37,6 +38,10 @@ EVIDENCE = {
     EXPORT: "torch.export: it passes with the modules in place of their exported programs",
     AOTINDUCTOR: "AOTInductor: it passes with torch.compile and inductor in place of its packages",
     DYNAMO: "Dynamo: it fails with the backend eager, and passes in eager",
+    OPERATORS: (
+        "Dynamo: it fails in eager too, where torch has Dynamo capture the functions given to "
+        "torch.cond and the like, and passes in eager if Python calls them"
+    ),
     DYNAMO_CODE: (
         "Dynamo: it fails with the backend eager, and passes in eager if Dynamo captures each call "
         "so that its compiles are counted"
@@ -100,6 +105,7 @@ RUNS = {
     **{layer: f"with the backend {backend}" for layer, backend in STAND_INS.items()},
     **dict.fromkeys(GUARDS.values(), "with every call recompiled"),
     DYNAMO: "in eager",
+    OPERATORS: "with torch.cond and the like called by Python",
     DYNAMO_CODE: "in eager with its compiles counted",
     WRAPPER: "in eager without torch.compile's wrapper",
     CUDAGRAPHS: "without CUDA graphs",

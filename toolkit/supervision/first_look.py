@@ -14,10 +14,11 @@ import msgspec
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.minifier.cases.criteria import Criteria
-from tcdebug.minifier.cases.layer_names import AUTOGRAD, DYNAMO
+from tcdebug.minifier.cases.layer_names import AUTOGRAD, DYNAMO, OPERATORS
 from tcdebug.minifier.cases.outcome import Kind
 from tcdebug.minifier.investigation.report import Report
 from tcdebug.minifier.investigation.script_failure import NONE_ALONE, NONE_JUDGED
+from tcdebug.minifier.investigation.script_layers import CONTROL_FLOW
 from tcdebug.minifier.investigation.script_runs import LEAST, ScriptRuns
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.processes.job import WOULD_CHANGE, Job
@@ -43,17 +44,22 @@ def fails_without_kernels(
     is `left`, and if the text of the script has nothing that may fail by itself.
     """
     asked = job.bisect and job.wanted == Criteria() and job.resume is None
-    if not (asked and CHECKS_ITSELF.search(Path(job.script).read_text(errors="replace"))):
+    text = Path(job.script).read_text(errors="replace")
+    if not (asked and CHECKS_ITSELF.search(text)):
         return False
     seconds, captured = min(FIRST_LOOK, FIRST_PART * left), (AUTOGRAD,)
     runs = ScriptRuns(job, log, LEAST, time.monotonic() + seconds, sessions, harmless=True)
     try:
-        ended = runs.ask(((DYNAMO,), captured))
+        ended = dict(runs.ask(((DYNAMO,), captured)))
+        right = ended[(DYNAMO,)].kind is Kind.OK
+        if not right and CONTROL_FLOW.search(text):  # torch captures functions in eager too
+            in_python = (OPERATORS, DYNAMO)
+            right = runs.ask((in_python,))[in_python].kind is Kind.OK
     except BudgetUsed:
         return False
     raised = ended[captured].kind is Kind.EXCEPTION
     changes = ended[captured].message == f"exit status {WOULD_CHANGE}"
-    if not raised or changes or ended[(DYNAMO,)].kind is not Kind.OK:
+    if not raised or changes or not right:
         return False
     say("it fails where its graphs run in eager: none is judged alone")
     return True

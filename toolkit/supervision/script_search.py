@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from tcdebug.minifier.cases.criteria import Criteria
-from tcdebug.minifier.cases.layer_names import CACHE, DYNAMO, ROUNDING_CONTROLS
+from tcdebug.minifier.cases.layer_names import CACHE, DYNAMO, OPERATORS, ROUNDING_CONTROLS
 from tcdebug.minifier.cases.outcome import Kind, Outcome
 from tcdebug.minifier.investigation.eager_report import with_compiles
 from tcdebug.minifier.investigation.report import (
@@ -337,7 +337,8 @@ class ScriptSearch:
         """Return the report of a script that Dynamo makes fail, with the statement that does."""
         self.run.progress.say("looking for the statement that Dynamo captures wrongly")
         job, log, left = self.run.job, self.run.log, TO_FIND_LINE * self.run.seconds_left
-        found = find_line(job, log, left, self.run.sessions, failed.runs.seconds)
+        off = [OPERATORS] * (failed.finding.layer == OPERATORS)
+        found = find_line(job, log, left, self.run.sessions, failed.runs.seconds, off)
         notes, lines = [*notes_on(found), *report.notes], lines_at_fault(found)
         faults = [msgspec.structs.replace(fault, lines=lines) for fault in report.faults]
         return msgspec.structs.replace(report, notes=notes, faults=faults)

@@ -110,6 +110,23 @@ def test_what_torch_compiles_for_its_own_purposes_fails_without_a_layer_too(laye
         while_loop(lambda more, x: more, lambda more, x: (x.sum() < 8, x * 2), (more, x))
 
 
+def test_with_python_in_its_place_nothing_of_a_control_flow_operator_is_captured() -> None:
+    more, x = torch.tensor(True), torch.ones(2, requires_grad=True)
+    calls: list[float] = []
+
+    def right(y: torch.Tensor) -> torch.Tensor:
+        calls.append(y.sum().item())
+        return y * 3
+
+    with off("layer.dynamo.operators"):
+        (_, y) = while_loop(lambda more, y: more, lambda more, y: (y.sum() < 8, y * 2), (more, x))
+        z = torch.cond(more, right, lambda y: y - calls.pop(), (y,))
+        z.sum().backward()
+    assert (z.tolist(), calls, x.grad.tolist() if x.grad is not None else None) == (
+        [24.0, 24.0], [16.0], [24.0, 24.0],
+    )  # fmt: skip
+
+
 def test_without_its_wrapper_torch_compile_returns_what_it_is_given() -> None:
     linear = torch.nn.Linear(2, 2)
     with off("layer.dynamo"):
