@@ -236,12 +236,15 @@ def backward_in_eager(log: EventLog) -> AbstractContextManager[None]:
 def operators_in_python(log: EventLog) -> Iterator[None]:
     """Let Python call what torch.cond, while_loop, scan and map are given in eager in this block.
 
-    Otherwise torch compiles these operators, so that Dynamo captures those functions.
+    Otherwise torch compiles these operators, so that Dynamo captures those functions. It still
+    does, but only so that a program that torch refuses is refused: the results are Python's.
     """
     inside = ContextVar("inside", default=False)
 
-    def plainly(function: Callable[..., Any]) -> Callable[..., Any]:
+    def plainly(function: Callable[..., Any], captured: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
+            with torch.random.fork_rng():
+                captured(*args, **kwargs)
             before = inside.set(True)
             try:
                 return function(*args, **kwargs)
@@ -252,7 +255,10 @@ def operators_in_python(log: EventLog) -> Iterator[None]:
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def optimize(*args: Any, **kwargs: Any) -> Any:
-            return plainly if _by_operator() else original(*args, **kwargs)
+            compiled = original(*args, **kwargs)
+            if not _by_operator():
+                return compiled
+            return lambda function: plainly(function, compiled(function))
 
         return optimize
 

@@ -69,8 +69,6 @@ REFUSALS = {
 """What is in a message with which torch refuses a program -> a note on it."""
 CONTROL_FLOW = re.compile(r"\b(?:cond|while_loop|scan|associative_scan|_higher_order_ops)\b")
 """What a script mentions that may call operators which torch compiles in eager too."""
-OF_DYNAMO = "torch._dynamo.exc."
-"""Occurs in the messages of exceptions that Dynamo raises."""
 RECOMPILED = re.compile(r"RecompileError|RecompileLimit|fail_on_recompile")
 """Occurs in the messages with which torch refuses to compile a function again."""
 
@@ -165,11 +163,8 @@ class LayerSearch:
         return self._settled(layer) if layer == BACKEND else self._with_guards(layer)
 
     def _captured_in_eager(self) -> bool:
-        """Return whether it fails in eager only because torch captures functions there too.
-
-        What Dynamo refuses is no fault of a capture.
-        """
-        if OPERATORS not in self.used() or OF_DYNAMO in self.failure.message:
+        """Return whether it fails in eager only because torch captures functions there too."""
+        if OPERATORS not in self.used():
             return False
         self._run((OPERATORS, DYNAMO))
         return self._passes(OPERATORS, DYNAMO) and self._same(AUTOGRAD)

@@ -216,9 +216,9 @@ def judge_script(
 ) -> ScriptFailure | Report | Passed:
     """Run the script as it is and, if it fails, find the layer at fault.
 
-    If the script fails only without tcdebug in its process, this is reported at once.
-    `endless` is a capture, or the unit of a gated pass, that did not end. The time of a run without
-    it then limits the others.
+    If it fails only without tcdebug in its process, this is reported at once. `endless` is a
+    capture, or the unit of a gated pass, that did not end. The time of a run without it then limits
+    the others.
 
     Each run has its own empty caches. A run that passes is repeated with the caches of its first
     process. Runs are forked by `sessions` if it is given, except where a claim needs a fresh

@@ -12,7 +12,7 @@ from tcdebug.compiler.events.search_events import CallRaised
 WRAPPERS = "torch._dynamo.exc."
 """The beginning of the names of the exceptions in which Dynamo wraps those of a compile."""
 LEAST_MESSAGE = 20
-"""The length of a message that tells one error from another."""
+"""The length from which a message distinguishes one error from another."""
 
 
 def wrapped_alike(folder: Path, eager: Sequence[str], compiled: Sequence[str]) -> bool:

@@ -314,25 +314,6 @@ def test_a_script_that_counts_compiles_passes_in_eager_if_they_are_counted(
     assert any("compiles are counted" in note for note in finding.notes) == bool(layer)
 
 
-@pytest.mark.parametrize(
-    ("used", "message", "layer"),
-    [
-        ({"layer.dynamo.operators"}, "AssertionError: 3", "layer.dynamo.operators"),
-        ({"layer.dynamo.operators"}, "torch._dynamo.exc.Unsupported: cond", "layer.script"),
-        (set(), "AssertionError: 3", "layer.script"),
-    ],
-)
-def test_a_control_flow_operator_that_fails_in_eager_is_captured_there_too(
-    used: set[str], message: str, layer: str
-) -> None:
-    def ask(questions: tuple[Off, ...]) -> Runs:
-        return {off: PASSES if "layer.dynamo.operators" in off else FAILS for off in questions}
-
-    failure = Outcome(Kind.EXCEPTION, "script", FAILS.signature, message)
-    search = LayerSearch(ask, failure, {(): failure}, used=lambda: frozenset(used))
-    assert search.find().layer == layer
-
-
 @pytest.mark.parametrize("counts", [True, False])
 def test_a_script_that_counts_compiles_may_fail_otherwise_in_eager(counts: bool) -> None:
     def ask(questions: tuple[Off, ...]) -> Runs:
