@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._inductor import package
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.gate.toggles import Toggles
@@ -169,13 +170,13 @@ def test_the_stand_ins_of_several_programs_run_in_place_of_one_package(tmp_path:
         for name in ("first", "second"):
             module = torch.export.export(Counting(), (ONES,)).module()
             files[name] = torch._inductor.aot_compile(module, (ONES,), options=parts)
-        assert torch._inductor.package.package_aoti(path, files) == path
-        call = torch._inductor.package.load_package(path, model_name="second")
+        assert package.package_aoti(path, files) == path
+        call = package.load_package(path, model_name="second")
         assert twice(call) == [2.0, 2.0]
-        torch._inductor.package.package_aoti(path, files["first"])
+        package.package_aoti(path, files["first"])
         assert twice(torch._inductor.aoti_load_package(path)) == [2.0, 2.0]
         with pytest.raises(Exception, match=r".+"):  # no such model
-            torch._inductor.package.load_package(path, "third")
+            package.load_package(path, "third")
 
 
 def test_a_program_without_a_stand_in_is_packaged_and_loaded_by_torch() -> None:
