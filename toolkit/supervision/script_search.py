@@ -337,7 +337,7 @@ class ScriptSearch:
         """Return the report of a script that Dynamo makes fail, with the statement that does."""
         self.run.progress.say("looking for the statement that Dynamo captures wrongly")
         job, log, left = self.run.job, self.run.log, TO_FIND_LINE * self.run.seconds_left
-        off = [OPERATORS] * (failed.finding.layer == OPERATORS)
+        off = [OPERATORS] if failed.finding.layer == OPERATORS else []
         found = find_line(job, log, left, self.run.sessions, failed.runs.seconds, off)
         notes, lines = [*notes_on(found), *report.notes], lines_at_fault(found)
         faults = [msgspec.structs.replace(fault, lines=lines) for fault in report.faults]

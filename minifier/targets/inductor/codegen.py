@@ -204,9 +204,12 @@ def _copying_views(gate: Gate) -> Callable[[Callable[..., Any]], Callable[..., A
     return make
 
 
-def _only_reads(node: torch.fx.Node) -> bool:
-    """Return whether a node calls an operator that writes to none of its arguments."""
-    called = node.target
+def _only_reads(node: Any) -> bool:
+    """Return whether a node calls an operator that writes to none of its arguments.
+
+    Outside the lowering of a node, inductor has a stand-in for it.
+    """
+    called = node.target if isinstance(node, torch.fx.Node) else None
     if not isinstance(called, torch._ops.OpOverload) or called.namespace in NOT_COPIED:
         return False
     return not called._schema.is_mutable
