@@ -131,6 +131,12 @@ def decoded(lines: Iterable[bytes], kind: type[Kind]) -> Iterator[Kind]:
             yield decoder.decode(line)
 
 
+def recorded(folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield the events in the files of a folder, file by file."""
+    for file in sorted(folder.glob("events*.jsonl")):
+        yield from decoded(file.read_bytes().splitlines(), dict[str, Any])
+
+
 def event_fields(event: type[Event]) -> Mapping[str, Any]:
     """Return the JSON Schema of the data of a kind of event."""
     schema = msgspec.json.schema(event)

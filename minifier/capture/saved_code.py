@@ -36,7 +36,9 @@ MARK = b"tcdebug: a graph in place of an artifact\n"
 """The first line of a file with a graph."""
 GRAPH = "graph.pickle"
 """The file with the graph in the folder of an unpacked artifact."""
-TOKEN = re.compile(rb"tcdebug: in place of compiled code, [0-9a-f]{32}")
+REPLACES = b"tcdebug: in place of compiled code, "
+"""The beginning of a token."""
+TOKEN = re.compile(REPLACES + rb"[0-9a-f]{32}")
 """What a file contains in place of compiled code."""
 ENDS = 1 << 16
 """How many bytes at the beginning and at the end of a file are searched for a token."""
@@ -72,7 +74,7 @@ class SavedCode:
         `file` is a path or a file object. It gets `content` and a token. If nothing has the path, a
         file is made, or a folder with such a file. A file with other contents is left unchanged.
         """
-        token = b"tcdebug: in place of compiled code, " + uuid.uuid4().hex.encode()
+        token = REPLACES + uuid.uuid4().hex.encode()
         content = content + token if content else _archive(token)
         if hasattr(file, "write"):
             _write(file, content)
@@ -105,7 +107,7 @@ class SavedCode:
         """Return what runs in place of the code in a file. None if this process did not save it."""
         call = self.kept(file, name)
         if call is None and (_token(file) or not self._is_new(file)):
-            self.log.emit(CodeLoaded(os.path.realpath(_name(file)) if _name(file) else ""))
+            self.log.emit(CodeLoaded(_place(file)))
         return call
 
     def _is_new(self, file: Any) -> bool:

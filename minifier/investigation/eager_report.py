@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from tcdebug.compiler.events.log import decoded
+from tcdebug.compiler.events.log import recorded
 from tcdebug.compiler.events.schema import GraphBreak, Recompile
 from tcdebug.compiler.events.search_events import CodeLoaded, ProgramTraced
 from tcdebug.minifier.cases.layer_names import SCRIPT
@@ -78,10 +78,9 @@ def _compiled_without_layers(run_dir: Path) -> str:
 def _values(run_dir: Path, kind: str, field: str) -> list[str]:
     """Return the values of a field in the events of this kind, each once."""
     found: dict[str, None] = {}
-    for file in sorted(run_dir.glob("events*.jsonl")):
-        for record in decoded(file.read_bytes().splitlines(), dict[str, Any]):
-            if record["event"] == kind:
-                found[record["data"][field] or "a file object"] = None
+    for record in recorded(run_dir):
+        if record["event"] == kind:
+            found[record["data"][field] or "a file object"] = None
     return list(found)
 
 
@@ -105,18 +104,17 @@ def with_compiles(report: Report, runs: ScriptRuns) -> Report:
 
 def another_graphs(folder: Path) -> Iterator[tuple[str, str]]:
     """Yield the place and the reason of each graph break and each compile of a known frame."""
-    for file in sorted(folder.glob("events*.jsonl")):
-        for record in decoded(file.read_bytes().splitlines(), dict[str, Any]):
-            said = {
-                GraphBreak.kind: "Dynamo ends a graph here",
-                Recompile.kind: "Dynamo compiles this again",
-            }.get(record["event"])
-            if said is not None:
-                where = record.get("user_loc") or {}
-                place = f"{where['filename']}:{where['line']}" if where.get("filename") else ""
-                shown = f"{place}: {source}" if (source := _source(where)) else place
-                reason = " ".join(record["data"]["reason"].split())[:LONGEST]
-                yield shown, f"{said}{f', {place}' if place else ''}: {reason}"
+    for record in recorded(folder):
+        said = {
+            GraphBreak.kind: "Dynamo ends a graph here",
+            Recompile.kind: "Dynamo compiles this again",
+        }.get(record["event"])
+        if said is not None:
+            where = record.get("user_loc") or {}
+            place = f"{where['filename']}:{where['line']}" if where.get("filename") else ""
+            shown = f"{place}: {source}" if (source := _source(where)) else place
+            reason = " ".join(record["data"]["reason"].split())[:LONGEST]
+            yield shown, f"{said}{f', {place}' if place else ''}: {reason}"
 
 
 def _source(where: dict[str, Any]) -> str:

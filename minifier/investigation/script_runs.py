@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from tcdebug.compiler.events.log import EventLog, decoded
+from tcdebug.compiler.events.log import EventLog, recorded
 from tcdebug.compiler.events.schema import Fallback
 from tcdebug.compiler.events.search_events import CandidateRan, GraphRounded
 from tcdebug.minifier.cases.layer_names import DYNAMO
@@ -201,12 +200,11 @@ class ScriptRuns:
 
     def may_round(self) -> bool:
         """Return whether a graph passed with a rounding difference, or was not judged alone."""
-        for file in Path(self.job.run_dir).glob("events*.jsonl"):
-            for record in decoded(file.read_bytes().splitlines(), dict[str, Any]):
-                if record["event"] == GraphRounded.kind:
-                    return True
-                if record["event"] == Fallback.kind and NOT_ALONE in record["data"]["what"]:
-                    return True
+        for record in recorded(Path(self.job.run_dir)):
+            if record["event"] == GraphRounded.kind:
+                return True
+            if record["event"] == Fallback.kind and NOT_ALONE in record["data"]["what"]:
+                return True
         return False
 
     def traced(self, questions: tuple[Off, ...], root: Path) -> list[Path]:

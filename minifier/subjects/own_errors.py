@@ -24,6 +24,7 @@ from tcdebug.minifier.cases.user_frames import (
     raising_stack,
     stack_of_user,
 )
+from tcdebug.minifier.trace.raised_calls import LEAST_MESSAGE, WRAPPERS
 
 IDENTITY = "minifier/capture/identity.py"
 """The file of tcdebug whose frame calls a compiled function of the script in eager."""
@@ -35,12 +36,8 @@ RAISING = ("raise ", "raise\n", "assert ", "assert(")
 """The beginnings of statements that raise an exception of their choice."""
 NO_MESSAGE = "assertion error"
 """Dynamo's message for an assertion without a message."""
-WRAPPERS = "torch._dynamo.exc."
-"""The beginning of the names of the exceptions in which Dynamo wraps those of a compile."""
 VARYING = re.compile(r" Hint: .*|\b\w+(?=Backward\d*\b)")
 """What differs in the messages of one error: autograd's advice, and the name of a function."""
-LEAST_MESSAGE = 20
-"""The length of a message that tells one error from another."""
 COUNTERS = re.compile(
     r"\b(_dynamo\.utils\b.*\bcounters|CompileCounter\w*|frame_count|unique_graphs|compile_times|"
     r"generated_kernel_count|num_graph_breaks|CompilationMetrics|is_compiling)\b"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tcdebug.compiler.events.log import decoded
+from tcdebug.compiler.events.log import recorded
 from tcdebug.compiler.events.run_events import WorkerStart
 from tcdebug.compiler.events.schema import DecisionTaken, PassRan
 from tcdebug.compiler.events.search_events import (
@@ -29,18 +28,13 @@ def layers_seen(folder: Path) -> frozenset[str]:
 
     A GPU counts as `cudagraphs`, because the script may use CUDA graphs.
     """
-    return frozenset(layer for record in _records(folder) for layer in _seen_in(record))
+    return frozenset(layer for record in recorded(folder) for layer in _seen_in(record))
 
 
 def asked_at(folder: Path) -> list[str]:
     """Return the lines of the program that heard in eager that they are being compiled."""
-    found = [r["data"]["line"] for r in _records(folder) if r["event"] == CompilingAsked.kind]
+    found = [r["data"]["line"] for r in recorded(folder) if r["event"] == CompilingAsked.kind]
     return list(dict.fromkeys(found))
-
-
-def _records(folder: Path) -> Iterator[dict[str, Any]]:
-    for file in sorted(folder.glob("events*.jsonl")):
-        yield from decoded(file.read_bytes().splitlines(), dict[str, Any])
 
 
 def _seen_in(record: dict[str, Any]) -> set[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tcdebug.compiler.events.log import decoded
+from tcdebug.compiler.events.log import recorded
 from tcdebug.compiler.events.search_events import CallRaised
 
 WRAPPERS = "torch._dynamo.exc."
@@ -37,8 +37,7 @@ def _last(folder: Path, off: Sequence[str]) -> dict[str, Any] | None:
     """Return the exception that left a compiled function last in the last run without something."""
     found = [
         record
-        for file in folder.glob("events*.jsonl")
-        for record in decoded(file.read_bytes().splitlines(), dict[str, Any])
+        for record in recorded(folder)
         if record["event"] == CallRaised.kind and sorted(record["data"]["off"]) == sorted(off)
     ]
     return max(found, key=lambda record: record["ts"])["data"] if found else None
