@@ -47,6 +47,8 @@ from sweep_page import page
 WORKER = "--worker"
 PROGRAMS_OF_A_WORKER = 60
 """Programs after which a process is replaced, which returns its memory."""
+FIRST = "losses/MSELoss.f32"
+"""The program that is compiled before any is measured."""
 CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TCDEBUG_CACHE_DIR")
 """The variables that name the folders where the compilers keep what they have built."""
 
@@ -208,8 +210,19 @@ def sweep(names: list[str], chosen: argparse.Namespace) -> None:
                 worker.close()
 
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(chosen.workers) as threads:
-        turns = [Path(folder) / "turn"] * chosen.workers
-        list(threads.map(measure_until_end, turns))
+        turn = Path(folder) / "turn"
+        _build_shared(chosen, turn)
+        list(threads.map(measure_until_end, [turn] * chosen.workers))
+
+
+def _build_shared(chosen: argparse.Namespace, turn: Path) -> None:
+    """Compile one program, so that no row pays for what the kernels of inductor share.
+
+    On a CPU that is a precompiled header. Workers that all wait for it would exceed their limit.
+    """
+    worker = Worker(chosen, turn)
+    worker.row(FIRST, chosen.seconds)
+    worker.close()
 
 
 def names_of(device: str, pattern: str) -> list[str]:
