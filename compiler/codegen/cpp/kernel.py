@@ -30,13 +30,14 @@ from tcdebug.compiler.codegen.cpp.transposed_loads import (
     block_start,
     first_lane,
 )
-from tcdebug.compiler.codegen.cpp.variants import KernelVariant, innermost, threads_pragma
+from tcdebug.compiler.codegen.cpp.variants import KernelVariant, innermost, is_large, threads_pragma
 from tcdebug.compiler.codegen.kernels.column_values import with_column_values
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel
 from tcdebug.compiler.codegen.kernels.half_values import HALVES
 from tcdebug.compiler.codegen.kernels.scatter_loops import PIECE, scatter_loops
 from tcdebug.compiler.codegen.kernels.sweeps import segments
-from tcdebug.compiler.ir.arithmetic.index import Axis
+from tcdebug.compiler.ir.arithmetic.index import Axis, Index
+from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
 from tcdebug.compiler.ir.expr import IndexValue, walk
 
 SLOTS = 64
@@ -45,6 +46,9 @@ threads."""
 
 ALIGNED = 32
 """The elements of which pieces are multiples. Vectors that lie in two cache lines take longer."""
+
+FEWEST_SHARED = 256
+"""The iterations of outer loops that are enough to be divided among threads."""
 
 LONGEST_COPIED = 4000
 """The most characters of the loops over lanes that are written twice. They take g++ about 0.1 s."""
@@ -58,8 +62,57 @@ class KernelParameters:
     storage: dict[str, str]
 
 
+@dataclass(frozen=True)
+class OuterLoop:
+    """A loop around the inner ones, from 0 to a size. `axes` have the name of its variable."""
+
+    variable: str
+    size: Index
+    step: int = 1
+    axes: tuple[Axis, ...] = ()
+
+    @property
+    def count(self) -> str:
+        """The number of iterations, in C++."""
+        size = index_text(self.size)
+        return f"({size})" if self.step == 1 else f"(({size} + {self.step - 1}) / {self.step})"
+
+    def head(self, first: str, last: str) -> str:
+        """Return the head of the loop over the iterations from `first` to before `last`.
+
+        g++ vectorizes loops within it only if the bounds of the variable are plain.
+        """
+        variable, step = self.variable, self.step
+        if step == 1:
+            return f"for (int64_t {variable} = {first}; {variable} < {last}; ++{variable})"
+        bounds = f"{variable} = {first} * {step}; {variable} < {last} * {step}"
+        return f"for (int64_t {bounds}; {variable} += {step})"
+
+    @property
+    def whole(self) -> str:
+        """The head of the loop over all iterations."""
+        size, step = index_text(self.size), self.step
+        forward = f"++{self.variable}" if step == 1 else f"{self.variable} += {step}"
+        return f"for (int64_t {self.variable} = 0; {self.variable} < {size}; {forward})"
+
+    @property
+    def iteration(self) -> str:
+        """The number of the current iteration, in C++."""
+        return self.variable if self.step == 1 else f"{self.variable} / {self.step}"
+
+
+def outer_loop(axis: Axis, step: int = 1) -> OuterLoop:
+    """Return the loop over a whole axis."""
+    return OuterLoop(axis.name, axis.size, step, (axis,))
+
+
 class CppKernelWriter:
-    """Writes one kernel as a C++ function."""
+    """Writes one kernel as a C++ function.
+
+    If threads share its outer loops, the function has parts, each of which is a call of a function
+    of its own. g++ forgets within a parallel region that pointers do not overlap, which can double
+    the time of a loop, also in one thread.
+    """
 
     def __init__(
         self, kernel: FlatKernel, choices: KernelVariant, arguments: KernelParameters
@@ -85,12 +138,13 @@ class CppKernelWriter:
         self.sweeps = SweepWriter(kernel, choices, storage, self.emit)
         self.lane = choices.lane
         self.outer = tuple(a for a in kernel.outer if a != self.lane)
+        self.has_parts = False
 
     def write(self) -> str:
         """Return the C++ function."""
-        name = f"{'TCD_NARROW ' if self.choices.narrow else ''}{self.kernel.name}"
-        head = f'extern "C" int {name}({", ".join(self.arguments.declarations)})'
-        function = self.emit.enter(head)
+        narrow = "TCD_NARROW " if self.choices.narrow else ""
+        head = f"{narrow}{self.kernel.name}({', '.join(self.arguments.declarations)})"
+        function = self.emit.enter(f'extern "C" int {head}')
         function.add("int found = TCD_OK, *const status = &found;")
         if self.choices.split:
             self._split()
@@ -100,26 +154,45 @@ class CppKernelWriter:
             self._scatter()
         elif self.kernel.columns:
             vector = "#pragma omp simd" if self.choices.vectorize else ""
-            pragmas = self._threads(1), vector
+            pragmas = threads_pragma(self.kernel, self.choices), vector
             write_columns(self.emit, self.kernel, self._point, pragmas)
         else:
             self._nest()
         function.add("return found;")
         self.emit.leave()
         comments = [f"// {n.name}: {n.origin.described}" for n in self.kernel.nodes]
-        return "\n".join([*comments, function.text()])
+        if not self.has_parts:
+            return "\n".join([*comments, function.text()])
+        function.opening = f"static __attribute__((noinline)) int {narrow}{self._part_head()}"
+        return "\n".join([*comments, function.text(), self._shared_function(head)])
+
+    def _part_head(self) -> str:
+        declarations = (*self.arguments.declarations, "int64_t part", "int64_t parts")
+        return f"{self.kernel.name}_part({', '.join(declarations)})"
+
+    def _shared_function(self, head: str) -> str:
+        """Return the function whose parts threads share."""
+        given = ", ".join(d.rpartition(" ")[2] for d in self.arguments.declarations)
+        call = f"{self.kernel.name}_part({given}, "
+        return f"""\
+extern "C" int {head} {{
+  if (threads < 2 || !({is_large(self.kernel)})) return {call}0, 1);
+  int found = TCD_OK;
+#pragma omp parallel num_threads(threads)
+  {{
+    const int status = {call}omp_get_thread_num(), omp_get_num_threads());
+    if (status != TCD_OK) tcd_report(&found, status);
+  }}
+  return found;
+}}"""
 
     # -- the outer loops --------------------------------------------------------------------
 
     def _nest(self) -> None:
         """Write the loops over the outer axes, whose points threads share, and their body."""
-        loops: list[tuple[str, tuple[Axis, ...]]] = [
-            (loop(a, "0", index_text(a.size)), (a,)) for a in self.outer
-        ]
+        loops = [outer_loop(a) for a in self.outer]
         if self.lane is not None:
-            size = index_text(self.lane.size)
-            start = first_lane(self.lane)
-            loops.append((loop(start, "0", size, LANES), (start,)))
+            loops.append(outer_loop(first_lane(self.lane), LANES))
         self._open(loops)
         if self.lane is None:
             self._point()
@@ -145,11 +218,7 @@ class CppKernelWriter:
             self.emit.innermost.add(f"const int lanes = {min(known, LANES)};")
             self._point()
             return
-        # threads share variables in a structure, to which references would lead
-        captures = "=" if self.choices.parallelize else "&"
-        block = self.emit.enter(
-            f"const auto block = [{captures}](auto count) __attribute__((always_inline))"
-        )
+        block = self.emit.enter("const auto block = [&](auto count) __attribute__((always_inline))")
         block.add("const int lanes = count;")
         self._point()
         self.emit.leave()
@@ -177,27 +246,60 @@ class CppKernelWriter:
                 arguments = f"{place}, {stride}, lanes, {transposed.length}, {name}, {LANES}"
                 lines.add(f"transpose<{tile.step}>({arguments});")
 
-    def _open(self, loops: Sequence[tuple[str, tuple[Axis, ...]]]) -> None:
-        """Open collapsed loops, whose points threads share."""
-        for opening, axes in loops:
-            self.emit.enter(opening, axes)
-        self.emit.collapse(axis for _, axes in loops for axis in axes)
+    def _open(self, loops: Sequence[OuterLoop]) -> None:
+        """Open the outer loops. The first ones are divided into parts, if threads share them.
 
-    def _threads(self, loops: int) -> str:
-        return threads_pragma(self.kernel, self.choices, loops)
+        A part is a range of the iterations of the divided loops, which count as one loop.
+        """
+        divided = loops[: self._divided(loops)]
+        if divided:
+            self.has_parts = True
+            total, lines = " * ".join(o.count for o in divided), self.emit.innermost
+            lines.add(f"const int64_t first0 = {total} * part / parts;")
+            lines.add(f"const int64_t last0 = {total} * (part + 1) / parts;")
+            lines.add("if (first0 == last0) return found;")
+        for place, outer in enumerate(loops):
+            if place < len(divided):
+                self._open_divided(outer, place, [o.count for o in divided[place + 1 :]])
+            else:
+                self.emit.enter(outer.whole, outer.axes)
+
+    def _open_divided(self, outer: OuterLoop, place: int, inside: Sequence[str]) -> None:
+        """Open a loop over a range of iterations; `inside` counts those of the loops within it."""
+        first, last, size = (f"{name}{place}" for name in ("first", "last", "size"))
+        if not inside:
+            self.emit.enter(outer.head(first, last), outer.axes)
+            return
+        before = f"{outer.iteration} * {size}"
+        self.emit.innermost.add(f"const int64_t {size} = {' * '.join(inside)};")
+        self.emit.innermost.add(f"const int64_t begin{place} = {first} / {size};")
+        self.emit.innermost.add(f"const int64_t end{place} = ({last} + {size} - 1) / {size};")
+        self.emit.enter(outer.head(f"begin{place}", f"end{place}"), outer.axes)
+        lines = self.emit.innermost
+        lines.add(f"const int64_t first{place + 1} = index_max({first} - {before}, 0);")
+        lines.add(f"const int64_t last{place + 1} = index_min({last} - {before}, {size});")
+
+    def _divided(self, loops: Sequence[OuterLoop]) -> int:
+        """Return how many of the outer loops are divided among threads."""
+        if not self.choices.parallelize:
+            return 0
+        points = 1
+        for place, outer in enumerate(loops):
+            points *= -(-estimate(outer.size) // outer.step)
+            if points >= FEWEST_SHARED:
+                return place + 1
+        return len(loops)
 
     def _close(self, loops: int) -> None:
-        for position in reversed(range(loops)):
-            self.emit.leave(self._threads(loops) if position == 0 else "")
+        for _ in range(loops):
+            self.emit.leave()
 
     def _tiled(self, tiling: Tiling) -> None:
         """Write loops over blocks. Each block loads its tiles and then computes its points."""
-        loops: list[tuple[str, tuple[Axis, ...]]] = [
-            (loop(a, "0", index_text(a.size)), (a,)) for a in self.outer if a != tiling.across
-        ]
+        loops = [outer_loop(a) for a in self.outer if a != tiling.across]
         inner = self.kernel.inner[0]
         blocks = (BlockedAxis(tiling.across, ROWS), BlockedAxis(inner, COLUMNS))
-        loops += [(b.loop, (block_start(b.axis),)) for b in blocks]
+        loops += [outer_loop(block_start(b.axis), b.step) for b in blocks]
         self._open(loops)
         lines = self.emit.innermost
         for block in blocks:
@@ -219,15 +321,12 @@ class CppKernelWriter:
         (node,) = self.kernel.nodes
         plan = scatter_loops(self.kernel)
         self.emit.changing = {node.into}
-        loops: list[tuple[str, tuple[Axis, ...]]] = [
-            (loop(a, "0", index_text(a.size)), (a,)) for a in plan.shared
-        ]
+        loops = [outer_loop(a) for a in plan.shared]
         low, high = "0", index_text(plan.lanes.size) if plan.lanes else ""
-        if plan.pieces:
-            loops = [(f"for (int64_t from = 0; from < {high}; from += {PIECE})", ())]
-        self._open(loops)
-        if plan.pieces:
+        if plan.pieces and plan.lanes:
+            loops = [OuterLoop("from", plan.lanes.size, PIECE)]
             low, high = "from", f"index_min(from + {PIECE}, {high})"
+        self._open(loops)
         for axis in plan.ordered:
             self.emit.enter(loop(axis, "0", index_text(axis.size)), (axis,))
         if plan.lanes:
@@ -264,7 +363,7 @@ class CppKernelWriter:
             for accumulator, (_, field, _) in states:
                 variable = accumulator.variable(field)
                 self.emit.innermost.add(f"slots_{variable}[slot] = {variable};")
-            self.emit.leave(self._threads(1))
+            self.emit.leave(threads_pragma(self.kernel, self.choices))
             self.emit.enter(f"for (int slot = 0; slot < {SLOTS}; ++slot)")
             for accumulator in accumulators:
                 for line in accumulator.merge("[slot]"):

@@ -278,6 +278,11 @@ template <typename T> static inline T floor_div_(T a, T b) {
   return b == 0 ? a / b : signed_zero;
 }
 
+extern "C" {
+int omp_get_thread_num();
+int omp_get_num_threads();
+}
+
 // Integer division. A zero divisor sets *status and gives 0. Division by -1 never traps.
 enum { TCD_OK = 0, TCD_INDEX_OUT_OF_RANGE = 1, TCD_DIVISION_BY_ZERO = 2 };
 static inline void tcd_report(int* status, int code) {

@@ -66,6 +66,7 @@ class CppSource:
 
     text: str
     calls: Mapping[str, KernelCall]
+    buffers: Mapping[str, Buffer]
     language: str = "c++"
     suffix: str = "cpp"
 
@@ -96,13 +97,18 @@ def prelude() -> str:
 
 def write_cpp(kernels: Sequence[Kernel], buffers: Mapping[str, Buffer], gate: Gate) -> CppSource:
     """Write kernels as one translation unit."""
-    calls = {k.name: _write(k, buffers, gate) for k in kernels}
+    calls = {k.name: write_kernel(k, buffers, gate) for k in kernels}
     calls = shared(calls, gate, lambda call: numbered_text(call, "//"))
-    written = (call.source for call in calls.values() if call.source)
-    return CppSource("\n".join([prelude(), *written]), calls)
+    return CppSource(joined(calls), calls, buffers)
 
 
-def _write(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> KernelCall:
+def joined(calls: Mapping[str, KernelCall]) -> str:
+    """Return kernels as one translation unit."""
+    return "\n".join([prelude(), *(call.source for call in calls.values() if call.source)])
+
+
+def write_kernel(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> KernelCall:
+    """Return the call of a kernel, with its source."""
     cut = _cut(kernel, buffers)
     if cut is not kernel and gate.allows("codegen.cut_axes", kernel.subject):
         kernel = cut

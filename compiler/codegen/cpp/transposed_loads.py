@@ -78,17 +78,12 @@ class BlockedAxis:
         return f"index_min({self.low} + {self.step}, {self._last})"
 
     @property
-    def loop(self) -> str:
-        """The loop over all blocks."""
-        return loop(block_start(self.axis), self.first, self._last, self.step)
-
-    @property
     def _last(self) -> str:
         return self.last or index_text(self.axis.size)
 
     def enter(self, emit: CppEmitter) -> tuple[str, str]:
         """Open the loop. Returns the bounds of the axis in a block."""
-        emit.enter(self.loop)
+        emit.enter(loop(block_start(self.axis), self.first, self._last, self.step))
         emit.innermost.add(f"const int64_t {self.high} = {self.end};")
         return self.low, self.high
 

@@ -111,12 +111,11 @@ def _grain(kernel: FlatKernel) -> int:
     return GRAIN // kernel.step
 
 
-def threads_pragma(kernel: FlatKernel, choices: KernelVariant, loops: int) -> str:
-    """Return the pragma of nested loops whose points threads share; empty if they do not."""
+def threads_pragma(kernel: FlatKernel, choices: KernelVariant) -> str:
+    """Return the pragma of a loop whose points threads share; empty if they do not."""
     if not choices.parallelize:
         return ""
-    collapse = f" collapse({loops})" if loops > 1 else ""
-    return f"#pragma omp parallel for{collapse} num_threads(threads) if ({is_large(kernel)})"
+    return f"#pragma omp parallel for num_threads(threads) if ({is_large(kernel)})"
 
 
 def addresses(kernel: FlatKernel) -> list[Index]:

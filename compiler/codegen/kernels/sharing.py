@@ -45,6 +45,7 @@ def numbered_text(call: KernelCall, comment: str) -> str:
     own = {
         call.kernel.name,
         f"{call.kernel.name}_packed",
+        f"{call.kernel.name}_part",
         *call.storage().values(),
         *(f"{state}_{node}" for state in STATES for node in nodes),
     }
