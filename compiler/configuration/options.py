@@ -80,8 +80,8 @@ class Options:
     a CUDA graph (TCDEBUG_DIM_GEARS, comma separated)."""
 
     autotune: bool = False
-    """Measure several tiles of each Triton kernel on the GPU and keep the fastest
-    (TCDEBUG_AUTOTUNE=1)."""
+    """Measure several tiles of each Triton kernel on the GPU, or several ways to write each C++
+    kernel, and keep the fastest (TCDEBUG_AUTOTUNE=1)."""
 
     templates: bool = False
     """Measure matrix products written in Triton, fused with the operators around them, and use

@@ -17,6 +17,7 @@ from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.graph import Buffer, LoopNode
 from tcdebug.compiler.runtime.binding import binding_of
 from tcdebug.compiler.runtime.build import BuildError, Built, build, is_built
+from tcdebug.compiler.runtime.measured_choices import tuned
 from tcdebug.compiler.runtime.toolchain import Toolchain, find
 from tcdebug.compiler.schedule.kernel import Kernel
 from tcdebug.compiler.stages.stage import Stages
@@ -42,8 +43,9 @@ class CppCodegen:
         return write_cpp(kernels, buffers, gate)
 
     def is_built(self, source: CppSource, options: Options) -> bool:
-        """Return whether the shared object is in the cache."""
-        return is_built(source.text, find(options.compiler), options.cache_dir)
+        """Return whether the shared object is in the cache. With `autotune`, that is not known."""
+        known = not options.autotune
+        return known and is_built(source.text, find(options.compiler), options.cache_dir)
 
     def build(
         self, source: CppSource, launches: Sequence[Launch], stages: Stages, options: Options
@@ -52,6 +54,8 @@ class CppCodegen:
         toolchain = find(options.compiler)
         if not toolchain.vector_math:
             stages.log.emit(Fallback("scalar exp, log, sin", "the C library has no vector math"))
+        if options.autotune:
+            source = tuned(source, stages.gate, options, stages.log)
         units = source.units(min(MOST_COMPILERS, torch.get_num_threads()))
         built = _built(source, units, toolchain, stages.gate, options)
         for unit, seconds in zip(units, built.compiled, strict=False):  # none for a hit

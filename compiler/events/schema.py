@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tcdebug.compiler.events.event import Event
+from tcdebug.compiler.events.measured_events import MEASURED_EVENTS
 from tcdebug.compiler.events.run_events import RUN_EVENTS
 from tcdebug.compiler.events.search_events import SEARCH_EVENTS
 
@@ -263,34 +264,6 @@ class KernelLoaded(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class TileChosen(Event):
-    """The fastest tile of a Triton kernel. `tried` tiles were measured; 0 if it was known."""
-
-    kind: ClassVar[str] = "tile"
-    name: str
-    blocks: dict[str, int]
-    warps: int
-    tried: int
-
-
-@dataclass(frozen=True, slots=True)
-class ProductChosen(Event):
-    """The fastest way to compute a matrix product: a call to ATen (`extern`) or a template.
-
-    `milliseconds` has the time of each way, with the kernels around the product. `failed` has the
-    ways that could not be run, and why. `known` is true if the times were measured earlier.
-    """
-
-    kind: ClassVar[str] = "product"
-    name: str
-    op: str
-    chosen: str
-    milliseconds: Mapping[str, float]
-    failed: Mapping[str, str]
-    known: bool
-
-
-@dataclass(frozen=True, slots=True)
 class CudaGraphCaptured(Event):
     """A graph was captured as a CUDA graph for some sizes.
 
@@ -379,8 +352,7 @@ EVENTS: tuple[type[Event], ...] = (
     ComboWritten,
     GraphStep,
     KernelLoaded,
-    TileChosen,
-    ProductChosen,
+    *MEASURED_EVENTS,
     CudaGraphCaptured,
     CudaGraphSkipped,
     ExternCalled,

@@ -28,7 +28,7 @@ from tcdebug.compiler.codegen.triton.written import TritonKernel, zeros_are_vali
 from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.errors.exceptions import KernelError
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.events.schema import TileChosen
+from tcdebug.compiler.events.measured_events import TileChosen
 from tcdebug.compiler.ir.graph import Buffer
 from tcdebug.compiler.runtime.cuda.load import CudaKernel, load_kernels
 

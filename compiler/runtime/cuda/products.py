@@ -19,7 +19,8 @@ from tcdebug.compiler.codegen.triton.product import templates
 from tcdebug.compiler.codegen.triton.source import alone, canonical
 from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.events.schema import ProductChosen, Remark
+from tcdebug.compiler.events.measured_events import ProductChosen
+from tcdebug.compiler.events.schema import Remark
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
 from tcdebug.compiler.ir.cost import bytes_of
 from tcdebug.compiler.ir.graph import Buffer, Extern, extern_refs

@@ -16,7 +16,8 @@ from stages import capture
 from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.events.event import Event
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.compiler.events.schema import ProductChosen, Remark
+from tcdebug.compiler.events.measured_events import ProductChosen
+from tcdebug.compiler.events.schema import Remark
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.ir.graph import Reduction
