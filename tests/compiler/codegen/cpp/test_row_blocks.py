@@ -244,3 +244,20 @@ def test_rows_with_a_condition_are_visited_in_blocks(tmp_path: Path) -> None:
         text = kernels_as_eager(function, [x.to(dtype), y.to(dtype)])
         assert "last_points<" in text
         assert scalar_loops(text, tmp_path) == []
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("step", [2, 3])
+def test_rows_with_gaps_are_not_visited_in_blocks(
+    step: int, dtype: torch.dtype, tmp_path: Path
+) -> None:
+    """g++ computed the last points of each block one by one: 8 of 16, and 8 of 32."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x[:, ::step].logsumexp(1) + x[:, 1::step].amax(1)
+
+    torch._dynamo.reset()
+    text = kernels_as_eager(function, [torch.randn(40, 200 * step).to(dtype)])
+    assert "_start" not in text
+    assert "last_points" not in text
+    assert scalar_loops(text, tmp_path) == []
