@@ -17,11 +17,9 @@ from tcdebug.compiler.codegen.cpp.emit import CppEmitter, PointRun
 from tcdebug.compiler.codegen.cpp.text import TYPES
 from tcdebug.compiler.codegen.cpp.transposed_loads import first_lane
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode, loaded_dtypes
-from tcdebug.compiler.codegen.kernels.half_values import HALVES
-from tcdebug.compiler.codegen.kernels.sweeps import Segment
+from tcdebug.compiler.codegen.kernels.sweeps import Segment, of_other_sweeps, reads_of
 from tcdebug.compiler.ir.arithmetic.index import Axis, to_index
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
-from tcdebug.compiler.ir.cost import LONGEST_TRANSPOSED_ROW
 from tcdebug.compiler.ir.expr import Expr, Guarded, IndexValue, Load, walk
 
 LANES = 64
@@ -40,6 +38,8 @@ those of floats are, too: rows of 100 to 256 took up to 1.8 times as long, 1.15 
 LONG_ROW = 512
 LANES_OF_HALVES = 32
 """The lanes of a vector of bfloat16."""
+LONGEST_WHOLE = 384
+"""The longest row that is left whole for the extreme of bfloat16 values, if it fills vectors."""
 FEWEST_POINTS = 5
 """The fewest points of a row that fills a part of a block."""
 LARGEST_BLOCK = 200
@@ -138,12 +138,12 @@ def block_of(kernel: FlatKernel, segment: Segment) -> int:
         return 0
     if not accumulators:
         return _block_without_results(kernel, segment, size)
-    whole = size <= LONGEST_TRANSPOSED_ROW and size % LANES_OF_HALVES == 0
-    if whole and any(map(_is_extreme_of_halves, segment.nodes)):
+    whole = size <= LONGEST_WHOLE and size % LANES_OF_HALVES == 0
+    if whole and any(map(_is_extreme_of_bfloat16, segment.nodes)):
         return 0
     if size >= LONG_ROW:
         return POINTS_OF_LONG_ROW
-    return _block_of_row(segment, size)
+    return _block_of_row(kernel, segment, size)
 
 
 def _leaves_gaps(expr: Expr, axis: Axis) -> bool:
@@ -158,8 +158,9 @@ def _leaves_gaps(expr: Expr, axis: Axis) -> bool:
     return step is not None and (step.constant is None or step.constant > 1)
 
 
-def _block_of_row(segment: Segment, size: int) -> int:
-    return POINTS_WITH_HALVES if size >= POINTS_WITH_HALVES and _has_halves(segment) else POINTS
+def _block_of_row(kernel: FlatKernel, segment: Segment, size: int) -> int:
+    longer = size >= POINTS_WITH_HALVES and _has_halves(kernel, segment)
+    return POINTS_WITH_HALVES if longer else POINTS
 
 
 def _block_without_results(kernel: FlatKernel, segment: Segment, size: int) -> int:
@@ -173,7 +174,7 @@ def _block_without_results(kernel: FlatKernel, segment: Segment, size: int) -> i
     stored = [node for node in segment.nodes if node.name in kernel.stored]
     if size < POINTS and not all(_stores_neighbours(n, kernel.inner[-1]) for n in stored):
         return 0
-    return _block_of_row(segment, size) if leaves_work(segment.nodes, size) else 0
+    return _block_of_row(kernel, segment, size) if leaves_work(segment.nodes, size) else 0
 
 
 def _stores_neighbours(node: FlatNode, axis: Axis) -> bool:
@@ -181,21 +182,34 @@ def _stores_neighbours(node: FlatNode, axis: Axis) -> bool:
     return stride is not None and stride.constant == 1
 
 
-def _has_halves(segment: Segment) -> bool:
-    """Return whether a sweep loads or stores elements of fewer bytes than a float."""
-    loaded = loaded_dtypes(segment.nodes)
-    kept = {node.dtype for node in segment.nodes if not node.kind}
-    return any(dtype.itemsize < torch.float32.itemsize for dtype in loaded | kept)
+def _has_halves(kernel: FlatKernel, segment: Segment) -> bool:
+    """Return whether a sweep loads or stores elements of fewer bytes than a float.
+
+    It also loads what earlier sweeps stored, and computes again what they did not.
+    """
+    dtypes = {node.dtype for node in segment.nodes if not node.kind}
+    earlier = {node.name: node for node in of_other_sweeps(kernel, segment)}
+    left = list(segment.nodes)
+    while left:
+        node = left.pop()
+        dtypes |= loaded_dtypes([node])
+        for name in reads_of(node) & earlier.keys():
+            read = earlier.pop(name)
+            if name in kernel.stored:
+                dtypes.add(read.dtype)
+            else:
+                left.append(read)
+    return any(dtype.itemsize < torch.float32.itemsize for dtype in dtypes)
 
 
-def _is_extreme_of_halves(node: FlatNode) -> bool:
-    """Return whether a node is a maximum or minimum of bfloat16 or float16 values.
+def _is_extreme_of_bfloat16(node: FlatNode) -> bool:
+    """Return whether a node is a maximum or minimum of bfloat16 values.
 
-    In blocks, rows of 64 to 128 that are whole vectors took 1.4 to 1.7 times as long. Rows of 200
-    and 400 took 0.7 to 0.9 times as long.
+    In blocks, rows of 64 to 384 that are whole vectors took 1.05 to 1.7 times as long, and other
+    rows of 200 and 400 0.7 to 0.9 times. Rows of float16 are only converted in vectors in blocks.
     """
     loads = (e for e in walk(node.body) if isinstance(e, Load))
-    return node.kind in ("max", "min") and any(e.dtype in HALVES for e in loads)
+    return node.kind in ("max", "min") and any(e.dtype is torch.bfloat16 for e in loads)
 
 
 def declare_points(emit: CppEmitter, accumulators: Sequence[CppAccumulator], points: int) -> None:

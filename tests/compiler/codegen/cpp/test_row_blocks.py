@@ -134,14 +134,6 @@ def test_a_sweep_that_overwrites_its_operand_computes_no_point_twice() -> None:
     assert x.tolist() == y.tolist()
 
 
-@pytest.mark.parametrize(("length", "in_blocks"), [(64, False), (96, False), (144, True)])
-def test_extremes_of_halves_have_no_blocks_in_short_rows_of_whole_vectors(
-    length: int, in_blocks: bool
-) -> None:
-    text = kernels(lambda x: x.amax(-1), torch.randn(256, length).bfloat16())
-    assert ("r0_start" in text) == in_blocks
-
-
 PARTS: dict[str, tuple[Callable[..., Any], list[torch.Tensor], bool]] = {
     # the function, its inputs, and whether rows are visited in blocks
     "function": (lambda x: x[:, 1:29].tanh(), [torch.randn(50, 30)], True),
@@ -261,3 +253,33 @@ def test_rows_with_gaps_are_not_visited_in_blocks(
     assert "_start" not in text
     assert "last_points" not in text
     assert scalar_loops(text, tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("dtype", "length", "in_blocks"),
+    [
+        (torch.float16, 64, True),  # in a whole row, each number was converted alone
+        (torch.float16, 128, True),
+        (torch.bfloat16, 64, False),
+        (torch.bfloat16, 384, False),
+        (torch.bfloat16, 416, True),
+        (torch.bfloat16, 144, True),
+    ],
+)
+def test_only_whole_rows_of_bfloat16_are_not_divided_for_an_extreme(
+    dtype: torch.dtype, length: int, in_blocks: bool
+) -> None:
+    text = kernels(lambda x: x.amax(1), torch.randn(300, length).to(dtype))
+    assert ("_start" in text) == in_blocks
+
+
+def test_blocks_are_longer_where_an_earlier_sweep_stored_a_mask() -> None:
+    """Masks are bytes: with blocks of 16 points, their vectors would be quarters."""
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        mask = x > y
+        return mask, torch.where(mask, x, y * 0.5).log_softmax(1)
+
+    text = kernels_as_eager(function, [torch.randn(40, 192), torch.randn(40, 192)])
+    assert text.count("_lanes[32]") == 3
+    assert "_lanes[16]" not in text
