@@ -25,6 +25,7 @@ from tcdebug.minifier.cases.user_frames import (
     stack_of_user,
 )
 from tcdebug.minifier.trace.raised_calls import LEAST_MESSAGE, WRAPPERS
+from tcdebug.minifier.trace.statements import chooses_exception
 
 IDENTITY = "minifier/capture/identity.py"
 """The file of tcdebug whose frame calls a compiled function of the script in eager."""
@@ -32,8 +33,6 @@ ENTRANCE = "_dynamo/eval_frame.py"
 """The file of torch whose frame calls a compiled function."""
 RESUMED = re.compile(r"^torch_dynamo_resume_in_(.+)_at_\d+$")
 """The name of the function that Dynamo generates for the code after a graph break."""
-RAISING = ("raise ", "raise\n", "assert ", "assert(")
-"""The beginnings of statements that raise an exception of their choice."""
 NO_MESSAGE = "assertion error"
 """Dynamo's message for an assertion without a message."""
 VARYING = re.compile(r" Hint: .*|\b\w+(?=Backward\d*\b)")
@@ -136,7 +135,7 @@ def _frames(text: str) -> list[TracebackFrame]:
 
 def _raises(frame: TracebackFrame) -> bool:
     """Return whether the line of a frame is a statement that raises an exception of its choice."""
-    return f"{frame.code}\n".startswith(RAISING)
+    return chooses_exception(frame.file, frame.line, frame.code)
 
 
 def _within(stack: list[TracebackFrame], file: str) -> list[TracebackFrame]:

@@ -16,6 +16,8 @@ BLOCKS = ast.With | ast.AsyncWith | ast.For | ast.AsyncFor | ast.While | ast.Try
 """Statements that contain others, and inside which Dynamo may be unable to break a graph."""
 OPENED = ast.With | ast.AsyncWith | ast.For | ast.AsyncFor
 """Those of which a call in the first line opens a block."""
+CHOOSING = re.compile(r"(raise|assert)\b")
+"""The beginning of a statement that raises an exception of its choice."""
 
 
 class StatementBlock(NamedTuple):
@@ -49,6 +51,21 @@ def statement_at(filename: str, line: int) -> ast.AST | None:
         if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno)
     ]
     return max(found, key=lambda node: (node.lineno, -(node.end_lineno or 0)), default=None)
+
+
+def chooses_exception(filename: str, line: int, shown: str) -> bool:
+    """Return whether the program chooses what is raised at a line: in a `raise` or an `assert`.
+
+    `shown` is the line as a traceback has it. It decides if the file does not have it any more.
+    """
+    tree = _tree(filename)
+    if tree is None or linecache.getline(filename, line).strip() != shown.strip():
+        return CHOOSING.match(shown) is not None
+    return any(
+        isinstance(node, ast.Raise | ast.Assert)
+        and node.lineno <= line <= (node.end_lineno or node.lineno)
+        for node in ast.walk(tree)
+    )
 
 
 def block_at(place: str) -> StatementBlock | None:
@@ -144,13 +161,19 @@ def reads_after(call: str, following: str) -> bool:
     if statement is None or tree is None or described is None:
         return False
     nodes = list(_evaluated(statement))
-    texts = [ast.unparse(node) if isinstance(node, ast.expr) else "" for node in nodes]
-    begin = _place_of(described["text"], texts)
-    if begin is None:
+    found = _place_of(described["text"], nodes)
+    if found is None:
         return False
+    around = _lambda_around(nodes[found], statement)
+    if around is None:
+        names = _locals(tree, statement)
+    else:
+        names = {node.arg for node in ast.walk(around.args) if isinstance(node, ast.arg)}
+        nodes = list(_evaluated(around.body))
+    begin = _place_of(described["text"], nodes) or 0
     other = DESCRIBED.fullmatch(following)
-    end = _place_of(other["text"], texts, begin + 1) if other else None
-    aside = _locals(tree, statement) | {"torch", *vars(builtins)}
+    end = _place_of(other["text"], nodes, begin + 1) if other else None
+    aside = names | {"torch", *vars(builtins)}
     stored = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     if end is None and stored - aside:
         return True
@@ -158,13 +181,24 @@ def reads_after(call: str, following: str) -> bool:
     return any(id(node) not in called and _reads(node, aside) for node in nodes[begin + 1 : end])
 
 
-def _place_of(shown: str, texts: list[str], first: int = 0) -> int | None:
-    """Return the place of an expression among texts; None if it is not there, or was shortened."""
+def _place_of(shown: str, nodes: list[ast.AST], first: int = 0) -> int | None:
+    """Return the place of an expression among nodes; None if it is not there, or was shortened."""
     try:
         text = ast.unparse(ast.parse(shown, mode="eval"))
     except SyntaxError:
         return None
-    return next((n for n, each in enumerate(texts) if n >= first and each == text), None)
+    later = (n for n, node in enumerate(nodes) if n >= first and isinstance(node, ast.expr))
+    return next((n for n in later if ast.unparse(nodes[n]) == text), None)
+
+
+def _lambda_around(expression: ast.AST, statement: ast.AST) -> ast.Lambda | None:
+    """Return the innermost lambda of a statement whose body holds an expression."""
+    around = [
+        node
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Lambda) and any(n is expression for n in ast.walk(node.body))
+    ]
+    return around[-1] if around else None
 
 
 def _evaluated(node: ast.AST) -> Iterator[ast.AST]:

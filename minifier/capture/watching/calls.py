@@ -30,6 +30,7 @@ from tcdebug.minifier.cases.user_frames import (
 )
 from tcdebug.minifier.processes.callers import called_by_user
 from tcdebug.minifier.targets.interception import OPTIMIZE
+from tcdebug.minifier.trace.statements import chooses_exception
 
 LONGEST = 2000
 """The limit on the characters of a message."""
@@ -127,7 +128,8 @@ def _event(error: BaseException, off: tuple[str, ...], number: int) -> CallRaise
     places = [reported] if reported else [frame.place for frame in users[-1:] or stack]
     kind = type(error)
     name = f"{kind.__module__}.{kind.__qualname__}"
-    chosen = bool(stack) and stack[-1].code.startswith(("raise", "assert"))
+    last = stack[-1] if stack else None
+    chosen = last is not None and chooses_exception(last.file, last.line, last.code)
     return CallRaised(list(off), number, name, message[:LONGEST], places, chosen)
 
 

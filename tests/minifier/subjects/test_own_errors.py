@@ -161,6 +161,16 @@ def needs_to_be_compiled() -> None:
     torch.compile(step, backend="eager")(torch.ones(3, 4))
 
 
+def needs_to_be_compiled_in_several_lines() -> None:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        assert (
+            x.ndim == 2 * torch.compiler.is_compiling()
+        ), "this function is slow in eager"  # fmt: skip
+        return torch.linalg.inv(x)
+
+    torch.compile(step, backend="eager")(torch.ones(2, 2))
+
+
 def needs_to_be_compiled_and_fails_in_its_graph() -> None:
     def step(x: torch.Tensor) -> torch.Tensor:
         if not torch.compiler.is_compiling():
@@ -207,6 +217,7 @@ def test_an_error_of_a_compiled_function_is_raised_at_one_place(program: Program
     "program",
     [
         assertion_on_compiles, needs_to_be_compiled, needs_to_be_compiled_and_fails_in_its_graph,
+        needs_to_be_compiled_in_several_lines,
     ],
 )  # fmt: skip
 def test_an_error_of_another_place_is_another_error(program: Program) -> None:

@@ -9,6 +9,7 @@ import pytest
 from tcdebug.minifier.trace.statements import (
     block_at,
     block_opened_by,
+    chooses_exception,
     hides_statements,
     reads_after,
 )
@@ -43,6 +44,10 @@ class Amplifier:
         ("SEEN = f(x)", "f(x)", "", True),
         ("SEEN = f(g(x))", "g(x)", "f(g(x))", False),
         ("y += x.shape[0]", "x.shape[0]", "", False),
+        ("SEEN = lambda k: (f(k), max(len(k), 7))", "f(k)", "", False),
+        ("SEEN = lambda k: (f(k), max(len(k), 7))", "f(k)", "len(k)", False),
+        ("SEEN = lambda k: f(k) + other", "f(k)", "", True),
+        ("y = lambda k: (lambda n: f(n) + k)(k)", "f(n)", "", True),
     ],
 )
 def test_a_read_behind_a_call_is_told_from_one_before_it(
@@ -112,3 +117,45 @@ def test_a_statement_behind_a_call_may_be_at_fault_if_no_capture_ends_before_it(
     file.write_text(BLOCKS)
     whole = f"{file}:6: for k in steps(box):"
     assert hides_statements(f"{file}:{call}", f"{file}:{following}", whole) is hides
+
+
+CHOICES = """
+import torch
+raised = f()
+if raised: raise raised
+assert (
+    torch.compiler.is_compiling()
+), "compile me"
+raise ValueError(
+    describe(raised),
+)
+assertion(raised)
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "chosen"),
+    [(3, False), (4, True), (5, True), (6, True), (7, True), (8, True), (9, True), (11, False)],
+)
+def test_only_raise_and_assert_statements_choose_their_exception(
+    tmp_path: Path, line: int, chosen: bool
+) -> None:
+    file = tmp_path / "choices.py"
+    file.write_text(CHOICES)
+    text = CHOICES.splitlines()[line - 1].strip()
+    assert chooses_exception(str(file), line, text) is chosen
+
+
+@pytest.mark.parametrize(
+    ("shown", "chosen"),
+    [
+        ("raise", True), ("assert(x)", True), ("raise ValueError(", True), ("raised = f()", False),
+        ("assertion(x)", False), ("assert_close(a, b)", False), ("", False),
+    ],
+)  # fmt: skip
+def test_the_printed_line_decides_if_the_file_has_changed(
+    tmp_path: Path, shown: str, chosen: bool
+) -> None:
+    file = tmp_path / "changed.py"
+    file.write_text("x = 1\n")
+    assert chooses_exception(str(file), 1, shown) is chosen
