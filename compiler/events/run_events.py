@@ -60,6 +60,14 @@ class WorkerStart(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class OperatorCaptured(Event):
+    """In eager, torch itself compiled the functions that a control-flow `operator` was given."""
+
+    kind: ClassVar[str] = "operator.captured"
+    operator: str
+
+
+@dataclass(frozen=True, slots=True)
 class CompiledCalled(Event):
     """The process called a compiled function for the first time."""
 
@@ -107,6 +115,7 @@ RUN_EVENTS: tuple[type[Event], ...] = (
     EnvSnapshot,
     ConfigSnapshot,
     WorkerStart,
+    OperatorCaptured,
     CompiledCalled,
     WorkerExit,
     ProfileRecorded,

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from torch._C import DispatchKey
 from torch._dynamo import OptimizedModule
 
 from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.run_events import OperatorCaptured
 from tcdebug.compiler.events.search_events import CompilingAsked
 from tcdebug.compiler.patching import Patch, misfit, patched
 from tcdebug.minifier.processes.callers import asked_by, called_by_user, shown
@@ -130,10 +132,17 @@ def compile_is_identity(
     """
     calls, telling = Captures(), _Telling()
     inside = telling.inside if told else _Lasting().inside if lasting else None
+    operators: set[str] = set()
+
+    def note(operator: str) -> None:
+        if operator and operator not in operators:
+            operators.add(operator)
+            log.emit(OperatorCaptured(operator))
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def optimize(*args: Any, **kwargs: Any) -> Any:
             if not called_by_user(sys._getframe(1)):
+                note(_operator_around())
                 return original(*args, **kwargs)
             if not captures:
                 return Identity(wrapped=wrapped, captured=inside)
@@ -256,7 +265,7 @@ def operators_in_python(log: EventLog) -> Iterator[None]:
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def optimize(*args: Any, **kwargs: Any) -> Any:
             compiled = original(*args, **kwargs)
-            if not _by_operator():
+            if not _operator_around():
                 return compiled
             return lambda function: plainly(function, compiled(function))
 
@@ -275,15 +284,15 @@ def operators_in_python(log: EventLog) -> Iterator[None]:
         yield
 
 
-def _by_operator() -> bool:
-    """Return whether an operator of torch compiles what it is given."""
+def _operator_around() -> str:
+    """Return the operator of torch that compiles what it is given; empty if there is none."""
     frame, left = inspect.currentframe(), NEAR
     while frame is not None and left:
         if OF_OPERATORS in frame.f_code.co_filename:
-            return True
+            return Path(frame.f_code.co_filename).stem
         own = not frame.f_code.co_filename.startswith(os.path.dirname(torch.__file__))
         frame, left = frame.f_back, left - (not own)
-    return False
+    return ""
 
 
 def _only_counting(backend: Any) -> Any:

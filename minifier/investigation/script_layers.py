@@ -67,8 +67,6 @@ REFUSALS = {
     ),
 }
 """What is in a message with which torch refuses a program -> a note on it."""
-CONTROL_FLOW = re.compile(r"\b(?:cond|while_loop|scan|associative_scan|_higher_order_ops)\b")
-"""What a script mentions that may call operators which torch compiles in eager too."""
 RECOMPILED = re.compile(r"RecompileError|RecompileLimit|fail_on_recompile")
 """Occurs in the messages with which torch refuses to compile a function again."""
 
@@ -102,7 +100,7 @@ class LayerSearch:
     failure: Outcome
     runs: dict[Off, Outcome] = field(default_factory=dict)
     used: Callable[[], frozenset[str]] = frozenset
-    """Which of export, AOTInductor, gated passes, compiled autograd and CUDA graphs it may use."""
+    """Which layers of those that only some scripts use it may use."""
     stuck: bool = False
     """Whether a capture or a pass does not end. Reuse of compiled code is then not at fault."""
     raised_alike: Callable[[], bool] = lambda: False

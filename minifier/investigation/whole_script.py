@@ -25,7 +25,6 @@ from tcdebug.minifier.cases.layer_names import (
     DECOMPOSITIONS,
     DYNAMO,
     DYNAMO_CODE,
-    OPERATORS,
     OWN_BRANCHES,
     OWN_RANDOM,
     OWN_TIMES,
@@ -40,7 +39,7 @@ from tcdebug.minifier.investigation.script_failure import (
     NONE_ALONE,
     ScriptFailure,
 )
-from tcdebug.minifier.investigation.script_layers import CONTROL_FLOW, LayerSearch
+from tcdebug.minifier.investigation.script_layers import LayerSearch
 from tcdebug.minifier.investigation.script_runs import LEAST, ScriptRuns
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.oracles.oracle import Oracle
@@ -68,7 +67,6 @@ SCRIPT_SHOWS = (
 HUNG = Outcome(Kind.HANG, "script", "script | hang", "it did not end while it was recorded")
 """How a script ended with the backend eager if a capture did not end while it was recorded."""
 MENTIONED = {
-    OPERATORS: CONTROL_FLOW,
     COMPILED_AUTOGRAD: re.compile("compiled_autograd"),
     OWN_BRANCHES: ASKS,
     OWN_TIMES: re.compile(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tcdebug.compiler.events.log import recorded
-from tcdebug.compiler.events.run_events import WorkerStart
+from tcdebug.compiler.events.run_events import OperatorCaptured, WorkerStart
 from tcdebug.compiler.events.schema import DecisionTaken, PassRan
 from tcdebug.compiler.events.search_events import (
     CompilingAsked,
@@ -17,6 +17,7 @@ from tcdebug.minifier.cases.layer_names import (
     AOTINDUCTOR,
     CUDAGRAPHS,
     EXPORT,
+    OPERATORS,
     OWN_BRANCHES,
     PROGRAM_PASSES,
 )
@@ -24,9 +25,10 @@ from tcdebug.minifier.processes.job import SCRIPT_ON_DEVICES
 
 
 def layers_seen(folder: Path) -> frozenset[str]:
-    """Return which of export, AOTInductor, gated passes, own branches and a GPU a run uses.
+    """Return which layers of those that only some scripts use were seen in a run.
 
-    A GPU counts as `cudagraphs`, because the script may use CUDA graphs.
+    They are export, AOTInductor, gated passes, own branches, and operators that torch captures in
+    eager. A GPU counts as `cudagraphs`, because the script may use CUDA graphs.
     """
     return frozenset(layer for record in recorded(folder) for layer in _seen_in(record))
 
@@ -51,4 +53,6 @@ def _seen_in(record: dict[str, Any]) -> set[str]:
             return {CUDAGRAPHS} if data["purpose"] == SCRIPT_ON_DEVICES else set()
         case CompilingMentioned.kind:
             return {OWN_BRANCHES}
+        case OperatorCaptured.kind:
+            return {OPERATORS}
     return set()

@@ -18,7 +18,6 @@ from tcdebug.minifier.cases.layer_names import AUTOGRAD, DYNAMO, OPERATORS
 from tcdebug.minifier.cases.outcome import Kind
 from tcdebug.minifier.investigation.report import Report
 from tcdebug.minifier.investigation.script_failure import NONE_ALONE, NONE_JUDGED
-from tcdebug.minifier.investigation.script_layers import CONTROL_FLOW
 from tcdebug.minifier.investigation.script_runs import LEAST, ScriptRuns
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.processes.job import WOULD_CHANGE, Job
@@ -52,7 +51,7 @@ def fails_without_kernels(
     try:
         ended = dict(runs.ask(((DYNAMO,), captured)))
         right = ended[(DYNAMO,)].kind is Kind.OK
-        if not right and CONTROL_FLOW.search(text):  # torch captures functions in eager too
+        if not right and OPERATORS in runs.used():  # torch captures functions in eager too
             in_python = (OPERATORS, DYNAMO)
             right = runs.ask((in_python,))[in_python].kind is Kind.OK
     except BudgetUsed:

@@ -20,7 +20,7 @@ from torch._higher_order_ops.while_loop import while_loop
 from torch.nn.attention.flex_attention import flex_attention
 from torch_versions import needs_torch
 
-from tcdebug.compiler.events.log import EventLog
+from tcdebug.compiler.events.log import EventLog, recorded
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.minifier.capture import identity
 from tcdebug.minifier.capture.identity import compile_is_identity
@@ -261,6 +261,24 @@ def test_torch_compiles_for_its_own_purposes(
 ) -> None:
     made = torch.compile(call)() if compile_it else call()
     assert made.tolist() == [4.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("cond", {"layer.dynamo.operators"}), ("map", {"layer.dynamo.operators"}),
+        ("while_loop", {"layer.dynamo.operators"}), ("checkpoint", set()),
+    ],
+)  # fmt: skip
+def test_an_operator_that_torch_captures_in_eager_is_noticed_whoever_calls_it(
+    tmp_path: Path, name: str, found: set[str]
+) -> None:
+    torch._dynamo.reset()
+    with compile_is_identity(EventLog(tmp_path)):
+        for _ in range(2):
+            torch.compile(CONTROL[name])()
+    assert layers_seen(tmp_path) == found
+    assert len(list(recorded(tmp_path))) == len(found)
 
 
 def test_the_backends_that_torch_gives_itself_are_left_alone() -> None:
