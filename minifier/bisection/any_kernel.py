@@ -4,8 +4,9 @@ Without a lowering, the backend calls the operator as eager does. That also avoi
 have in common: for example, none of them computes a forward-mode derivative. If a script uses one
 lowering only, it then passes without this lowering, although any other one would fail in its place.
 
-The control is a run in which every operator is called as in eager, and a kernel copies each result.
-A copy changes no value. If this run fails in the same way, kernels are at fault, not a unit.
+The control is a run in which every operator is called as in eager, and a kernel copies each result,
+and each input. A copy changes no value. If this run fails in the same way, kernels are at fault, or
+what the backend was told of the inputs, not a unit.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from tcdebug.minifier.cases.outcome import Kind, Outcome
 
 NOTE = (
     "it passes with all units off, and fails in the same way if a kernel of the backend copies "
-    "what each operator returns, which changes no value: every kernel causes it, whatever it "
-    "computes"
+    "what each operator reads and returns, which changes no value: every kernel causes it, "
+    "whatever it computes"
 )
 """A note on a failure that no unit decides."""
 

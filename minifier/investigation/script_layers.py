@@ -114,13 +114,16 @@ class LayerSearch:
     """Returns whether the script raises at the same statement without layers and as it is."""
     may_share_caches: Callable[[], bool] = lambda: False
     """Returns whether a process of the script may read what another one wrote to a cache."""
+    raised_uncompiled: bool = False
+    """Whether it raised where its graphs were only recorded. A cache is hardly at fault then."""
 
     def find(self) -> ScriptLayer:
         """Ask the cheapest questions first. None of them runs the script's own backend.
 
         If the backend is at fault, `within_backend` asks about its caches and its reuse of code.
         """
-        if self.may_share_caches() and (found := self._in_cache()):
+        shared = not self.raised_uncompiled and self.may_share_caches()
+        if shared and (found := self._in_cache()):
             return found
         self._run((DYNAMO,), (AUTOGRAD,))
         if self._same(DYNAMO):

@@ -44,7 +44,7 @@ from tcdebug.minifier.investigation.script_runs import LEAST, ScriptRuns
 from tcdebug.minifier.oracles.budget import BudgetUsed
 from tcdebug.minifier.oracles.oracle import Oracle
 from tcdebug.minifier.processes.callers import ASKS
-from tcdebug.minifier.processes.job import INDUCTOR_SETUP, Job
+from tcdebug.minifier.processes.job import INDUCTOR_SETUP, SCRIPT_FAILED, Job
 from tcdebug.minifier.processes.warm.sessions import WarmSessions
 from tcdebug.minifier.repros.script_repro import write_repro
 from tcdebug.minifier.repros.verify import run_both_ways
@@ -208,15 +208,16 @@ def judge_script(
     log: EventLog,
     seconds: float,
     say: Callable[[str], None],
+    recorded: int = 0,
     *,
     endless: str = "",
     sessions: WarmSessions | None = None,
 ) -> ScriptFailure | Report | Passed:
     """Run the script as it is and, if it fails, find the layer at fault.
 
-    If it fails only without tcdebug in its process, this is reported at once. `endless` is a
-    capture, or the unit of a gated pass, that did not end. The time of a run without it then limits
-    the others.
+    If it fails only without tcdebug in its process, this is reported at once. `recorded` is the
+    exit status of the session that recorded its graphs. `endless` is a capture, or the unit of a
+    gated pass, that did not end. The time of a run without it then limits the others.
 
     Each run has its own empty caches. A run that passes is repeated with the caches of its first
     process. Runs are forked by `sessions` if it is given, except where a claim needs a fresh
@@ -254,6 +255,7 @@ def judge_script(
         runs.may_count_compiles,
         runs.ended_alike,
         lambda: runs.processes > 1 or STARTS.search(_text(job)) is not None,
+        recorded == SCRIPT_FAILED,
     )
     try:
         failed = ScriptFailure(job, failure, search.find(), runs, search)
@@ -262,7 +264,7 @@ def judge_script(
     except BudgetUsed:
         return ScriptFailure(job, failure, search.so_far(), runs, search, in_budget=False)
     log.emit(failed.why_in_fresh_processes)
-    return judge_script(job, log, deadline - time.monotonic(), say, endless=endless)
+    return judge_script(job, log, deadline - time.monotonic(), say, recorded, endless=endless)
 
 
 def shown_by_script(

@@ -211,7 +211,7 @@ class ScriptSearch:
         sessions = self.run.sessions if contradicted is None else None
         try:
             failed = judge_script(
-                self.run.job, self.run.log, self.run.seconds_left, self.run.progress.say,
+                self.run.job, self.run.log, self.run.seconds_left, self.run.progress.say, recorded,
                 endless=self.run.endless if recorded == STUCK else "", sessions=sessions,
             )  # fmt: skip
             if isinstance(failed, Report):

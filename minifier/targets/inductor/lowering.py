@@ -84,6 +84,8 @@ def lowerings(gate: Gate, log: EventLog) -> Iterator[None]:
                 result = original(self, n)
             if copies and _is_new(n):
                 result = _copied(result)
+            elif copies and n.op == "placeholder" and all(map(_is_new, n.users)):
+                result = _copied(result)
             if _is_inlined(result, n) and not gate.allows("fuse.inline", n.name):
                 result.realize()
             return result
@@ -290,12 +292,12 @@ def _is_new(node: torch.fx.Node) -> bool:
 
 
 def _copied(result: Any) -> Any:
-    """Return what a kernel makes of the results of a plain call: the same values."""
+    """Return what a kernel makes of an input or the results of a plain call: the same values."""
     if isinstance(result, tuple | list):
         return type(result)(map(_copied, result))
     if not isinstance(result, ir.TensorBox) or not isinstance(result.data, ir.StorageBox):
         return result
-    if not isinstance(result.data.data, ir.ExternKernel):
+    if not isinstance(result.data.data, ir.ExternKernel | ir.InputBuffer):
         return result
     return lowering.lowerings[torch.ops.aten.clone.default](result)
 

@@ -43,6 +43,16 @@ def every_kernel_adds_one() -> None:
     ir.Pointwise.store_output = store_output
 
 
+def every_read_of_an_input_is_wrong() -> None:
+    original = ir.InputBuffer.make_loader
+
+    def make_loader(self: Any) -> Callable[..., Any]:
+        load = original(self)
+        return lambda index: ops.add(load(index), ops.constant(1.0, self.get_dtype()))
+
+    ir.InputBuffer.make_loader = make_loader
+
+
 def a_lowering_raises() -> None:
     def lowered(*args: object) -> None:
         raise RuntimeError("no sine")
@@ -59,6 +69,7 @@ def a_lowering_is_wrong() -> None:
     [
         (no_kernel_is_written, True, "no kernel"),
         (every_kernel_adds_one, True, "out of tolerance"),
+        (every_read_of_an_input_is_wrong, True, "out of tolerance"),
         (a_lowering_raises, False, "no sine"),
         (a_lowering_is_wrong, False, "out of tolerance"),
     ],

@@ -17,6 +17,21 @@ CACHES = ("layer.cache",)
 AOT_CACHE, FX_CACHE = ("layer.cache.aotautograd",), ("layer.cache.fx_graph",)
 
 
+def test_dynamo_comes_first_if_such_a_script_raised_where_its_graphs_were_only_recorded() -> None:
+    questions: list[Off] = []
+
+    def ask(offs: tuple[Off, ...]) -> Mapping[Off, Outcome]:
+        questions.extend(offs)
+        return {off: FAILS if off == DYNAMO else PASSES for off in offs}
+
+    search = LayerSearch(
+        ask, FAILS, {(): FAILS}, may_share_caches=lambda: True, raised_uncompiled=True
+    )
+    assert search.find().layer == "layer.dynamo.guards"
+    assert questions[:2] == [EAGER, DYNAMO]
+    assert not [off for off in questions if off[0].startswith("layer.cache")]
+
+
 @pytest.mark.parametrize(
     ("failing", "layer", "asked"),
     [
