@@ -34,8 +34,8 @@ DECOMPOSITIONS = "layer.decompositions"
 BACKEND = "layer.backend"
 """Everything that a backend does with the graphs of AOTAutograd."""
 BACKEND_CONTROL = f"{BACKEND}.control"
-"""The results of operators as they are. With it switched off, a kernel of inductor copies each input
-and what each operator returns that is called as in eager. That changes no value."""
+"""Inputs and results of operators as they are. With it switched off, a kernel of inductor copies
+each input, and what each operator returns that is called as in eager. That changes no value."""
 
 STAND_INS: dict[str, str] = {
     AUTOGRAD: "eager",

@@ -217,11 +217,9 @@ def judge_script(
 
     If it fails only without tcdebug in its process, this is reported at once. `recorded` is the
     exit status of the session that recorded its graphs. `endless` is a capture, or the unit of a
-    gated pass, that did not end. The time of a run without it then limits the others.
-
-    Each run has its own empty caches. A run that passes is repeated with the caches of its first
-    process. Runs are forked by `sessions` if it is given, except where a claim needs a fresh
-    process. Raises BudgetUsed if the script has neither passed nor failed after `seconds`.
+    gated pass, that did not end; the time of a run without it then limits the others. Each run has
+    its own empty caches, and is forked by `sessions` if it is given, except where a claim needs a
+    fresh process. Raises BudgetUsed if the script neither passes nor fails within `seconds`.
     """
     deadline = time.monotonic() + seconds
     longest = max(job.limits.seconds * LONGER, LEAST)  # `--timeout` is for a graph, not a start

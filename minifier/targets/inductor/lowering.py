@@ -82,9 +82,7 @@ def lowerings(gate: Gate, log: EventLog) -> Iterator[None]:
                 elif _is_region(self, n) and not gate.allows(f"lower.{REGION}", n.name):
                     replaced.enter_context(_lowered_by(REGION, _inlined))
                 result = original(self, n)
-            if copies and _is_new(n):
-                result = _copied(result)
-            elif copies and n.op == "placeholder" and all(map(_is_new, n.users)):
+            if copies and (_is_new(n) or _is_only_read(n)):
                 result = _copied(result)
             if _is_inlined(result, n) and not gate.allows("fuse.inline", n.name):
                 result.realize()
@@ -289,6 +287,11 @@ def _is_new(node: torch.fx.Node) -> bool:
         return False
     schema = node.target._schema
     return not any(value.alias_info for value in (*schema.arguments, *schema.returns))
+
+
+def _is_only_read(node: torch.fx.Node) -> bool:
+    """Return whether a node is an input that no operator writes to or returns a view of."""
+    return node.op == "placeholder" and all(map(_is_new, node.users))
 
 
 def _copied(result: Any) -> Any:
