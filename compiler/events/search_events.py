@@ -34,12 +34,16 @@ class OtherFailure(Event):
 
 @dataclass(frozen=True, slots=True)
 class GraphRecorded(Event):
-    """The script called a compiled graph: `ordinal` among its graphs, nodes, number of the call."""
+    """The script called a compiled graph: `ordinal` among its graphs, nodes, number of the call.
+
+    `differing` describes the inputs whose dtype is not that with which they were captured.
+    """
 
     kind: ClassVar[str] = "graph.recorded"
     ordinal: int
     nodes: int
     call: int
+    differing: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from tcdebug.minifier.capture.exports import (
     jit_settings,
 )
 from tcdebug.minifier.capture.updates import updates_as_inputs
-from tcdebug.minifier.cases.case import Case, flatten, from_captured, relations
+from tcdebug.minifier.cases.case import Case, flatten, from_captured, recorded_value, relations
 from tcdebug.minifier.cases.layer_names import AOTINDUCTOR_BACKEND
 from tcdebug.minifier.cases.source import for_eager
 from tcdebug.minifier.cases.subclasses.apart import calling_once
@@ -195,6 +195,19 @@ class _RecordedGraph:
         case = updates_as_inputs(from_captured(self.module, values))
         if case.size:
             self.recorder.judge(case, self.backend, self.ordinal, call)
+
+
+def differing_inputs(case: Case) -> str:
+    """Describe the inputs whose dtype is not that with which Dynamo captured the graph, if any."""
+    given = {each.name: each.value for each in case.inputs}
+    found = []
+    for node in case.graph.find_nodes(op="placeholder"):
+        value, told = given.get(str(node.target)), recorded_value(node)
+        if not (isinstance(value, torch.Tensor) and isinstance(told, torch.Tensor)):
+            continue
+        if value.dtype != told.dtype:
+            found.append(f"{node.target} is {value.dtype} and was captured as {told.dtype}")
+    return ", ".join(found)
 
 
 def _layout(value: Any) -> Any:

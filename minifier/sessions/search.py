@@ -26,7 +26,7 @@ from tcdebug.compiler.events.search_events import (
 )
 from tcdebug.compiler.gate.toggles import ALL, Toggles
 from tcdebug.minifier.capture.capture_marks import CaptureMarks, no_other_capture
-from tcdebug.minifier.capture.recorder import Recorder
+from tcdebug.minifier.capture.recorder import Recorder, differing_inputs
 from tcdebug.minifier.cases.case import Case
 from tcdebug.minifier.cases.criteria import OVERHEAD, VALIDATION
 from tcdebug.minifier.cases.outcome import Kind, Outcome
@@ -145,7 +145,7 @@ class Session:
 
     def _judged(self, case: Case, backend: Backend, ordinal: int, call: int) -> Report | None:
         """Return the report of a graph that fails; None if the graph does not fail."""
-        self.log.emit(GraphRecorded(ordinal, case.size, call))
+        self.log.emit(GraphRecorded(ordinal, case.size, call, differing_inputs(case)))
         try:
             answer = self._answer(case, backend, ordinal, call)
             if answer.outcome.kind is Kind.SLOW and self.job.wanted.oracle == "perf":

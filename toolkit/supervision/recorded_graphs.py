@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tcdebug.compiler.events.run_events import CompiledCalled, WorkerStart
 from tcdebug.minifier.cases.layer_names import PROGRAM_PASSES
+from tcdebug.minifier.investigation.report import Report
 from tcdebug.minifier.processes.job import NOT_BY_ITSELF, NOT_CAPTURED, ORDER, PASSED, SCRIPT_FAILED
 from tcdebug.reading.run_dir import find
 
@@ -20,6 +21,9 @@ NO_GRAPH = (
 NOTHING_TO_COMPILE = (
     "compiled functions were called{}, but Dynamo gave no graph to a backend: `tcdebug explain` "
     "shows the graph breaks in them, if there are any"
+)
+WRONG_INPUT = (
+    "Dynamo calls graph {} with another dtype than it captured: {}. A kernel may read it wrongly"
 )
 CHILD = "child "
 """The beginning of the purpose of a process that the script started."""
@@ -96,6 +100,18 @@ def fallbacks(folder: Path, searched: int | None = None) -> list[str]:
             if what not in other:
                 whats.setdefault(reason, {})[what] = None
     return [f"{'; '.join(what)}: {reason}" for reason, what in whats.items()]
+
+
+def notes_of_run(folder: Path, report: Report) -> list[str]:
+    """Return notes on what had to be done in another way, and on wrong inputs if the script fails.
+
+    Every kernel may read an input wrongly whose dtype is not the one that was captured.
+    """
+    wrong: dict[str, None] = {}
+    for event in find(str(folder)).events() if report.failure is not None else ():
+        if event["event"] == "graph.recorded" and (text := event["data"].get("differing")):
+            wrong[WRONG_INPUT.format(event["data"]["ordinal"], text)] = None
+    return [*wrong, *fallbacks(folder, report.graph)]
 
 
 def some_not_compared(folder: Path) -> bool:

@@ -58,9 +58,9 @@ from tcdebug.supervision.graph_behind_script import (
 from tcdebug.supervision.ranks_alone import search_ranks
 from tcdebug.supervision.recorded_graphs import (
     STUCK,
-    fallbacks,
     graph_raised,
     none_judged,
+    notes_of_run,
     nothing_captured,
     passes_called,
     recording_notes,
@@ -101,7 +101,7 @@ class ScriptSearch:
         report = msgspec.structs.replace(
             report, notes=[*input_notes(report), *disabled(), *report.notes]
         )
-        notes = list(dict.fromkeys([*report.notes, *fallbacks(self.run.folder, report.graph)]))
+        notes = list(dict.fromkeys([*report.notes, *notes_of_run(self.run.folder, report)]))
         return self.run.costed(msgspec.structs.replace(report, notes=notes))
 
     def _search(self) -> Report:

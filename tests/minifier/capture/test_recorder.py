@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from tcdebug.compiler.events.log import EventLog
-from tcdebug.minifier.capture.recorder import CALLS, Recorder
-from tcdebug.minifier.cases.case import Case
+from tcdebug.minifier.capture.recorder import CALLS, Recorder, differing_inputs
+from tcdebug.minifier.cases.case import Case, from_captured
 from tcdebug.minifier.targets.backends import Backend
 from tcdebug.minifier.targets.describe import describe
 from tcdebug.minifier.targets.interception import compile_patched
@@ -40,6 +40,18 @@ def test_a_graph_is_judged_and_runs_in_eager() -> None:
     assert case.values()[0] is x
     assert (backend.name, backend.backend, backend.run_dir) == ("wrong", backends.wrong, "run")
     assert (ordinal, call) == (0, 0)
+
+
+def test_an_input_whose_dtype_is_not_the_captured_one_is_described() -> None:
+    graph = torch.fx.Graph()
+    x, drawn = graph.placeholder("x"), graph.placeholder("drawn")
+    graph.output((graph.call_function(torch.add, (x, drawn)),))
+    x.meta["example_value"], drawn.meta["example_value"] = torch.ones(2), torch.ones(())
+    module = torch.fx.GraphModule(torch.nn.Module(), graph)
+    right = from_captured(module, (torch.ones(3), torch.ones(())))
+    wrong = from_captured(module, (torch.ones(2), torch.ones((), dtype=torch.float64)))
+    assert differing_inputs(right) == ""
+    assert differing_inputs(wrong) == "drawn is torch.float64 and was captured as torch.float32"
 
 
 def test_a_graph_without_calls_is_not_judged() -> None:
