@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import os
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -26,7 +25,12 @@ from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.run_events import OperatorCaptured
 from tcdebug.compiler.events.search_events import CompilingAsked
 from tcdebug.compiler.patching import Patch, misfit, patched
-from tcdebug.minifier.processes.callers import asked_by, called_by_user, shown
+from tcdebug.minifier.processes.callers import (
+    asked_by,
+    called_by_user,
+    operator_around,
+    shown,
+)
 from tcdebug.minifier.targets.backends import EAGER
 from tcdebug.minifier.targets.captures import Captures
 from tcdebug.minifier.targets.counting import counted_beside, is_own
@@ -52,11 +56,6 @@ DISPATCH = Patch(
     "Dynamo captures what torch.cond and the like are given in eager too",
 )
 PATCHES = (ENABLE, *ASKED, DISPATCH)
-OF_OPERATORS = os.path.join("torch", "_higher_order_ops", "")
-"""The folder of the operators that compile what they are given."""
-NEAR = 6
-"""The frames between such an operator and `torch._dynamo.optimize`, at most."""
-
 FIRST_LONGER, LATER_LONGER = 1.0, 0.001
 """Seconds that a first and a later call take longer, about as with a backend that does nothing."""
 MOST_LONGER = 20.0
@@ -142,7 +141,7 @@ def compile_is_identity(
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def optimize(*args: Any, **kwargs: Any) -> Any:
             if not called_by_user(sys._getframe(1)):
-                note(_operator_around())
+                note(operator_around(sys._getframe(1)))
                 return original(*args, **kwargs)
             if not captures:
                 return Identity(wrapped=wrapped, captured=inside)
@@ -265,7 +264,7 @@ def operators_in_python(log: EventLog) -> Iterator[None]:
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def optimize(*args: Any, **kwargs: Any) -> Any:
             compiled = original(*args, **kwargs)
-            if not _operator_around():
+            if not operator_around(sys._getframe(1)):
                 return compiled
             return lambda function: plainly(function, compiled(function))
 
@@ -282,17 +281,6 @@ def operators_in_python(log: EventLog) -> Iterator[None]:
 
     with patched(OPTIMIZE, make, log), patched(DISPATCH, dispatching, log):
         yield
-
-
-def _operator_around() -> str:
-    """Return the operator of torch that compiles what it is given; empty if there is none."""
-    frame, left = inspect.currentframe(), NEAR
-    while frame is not None and left:
-        if OF_OPERATORS in frame.f_code.co_filename:
-            return Path(frame.f_code.co_filename).stem
-        own = not frame.f_code.co_filename.startswith(os.path.dirname(torch.__file__))
-        frame, left = frame.f_back, left - (not own)
-    return ""
 
 
 def _only_counting(backend: Any) -> Any:

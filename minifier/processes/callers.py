@@ -32,6 +32,10 @@ FORWARDS = patching.__file__
 """The file whose frames are between a replacement and its caller."""
 ASKS = re.compile(r"\bis_(?:dynamo_|torchdynamo_)?compiling\b")
 """The names of the functions with which a program asks whether it is being compiled."""
+OPERATORS = os.path.join("_higher_order_ops", "")
+"""torch's folder of the operators that compile what they are given."""
+NEAR = 6
+"""torch's frames between such an operator and `torch._dynamo.optimize`, at most."""
 REPLACEMENTS = ("optimize", "compile_leniently", "first_call")
 """The names of functions that replace `optimize` and `torch.compile`."""
 
@@ -93,6 +97,22 @@ def called_by_user(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return True
+
+
+def operator_around(frame: FrameType | None) -> str:
+    """Return the operator of torch, such as cond, that compiles what it is given; "" if none does.
+
+    `frame` is the one that called `torch._dynamo.optimize`.
+    """
+    torch_folder, left = _torch_folder(), NEAR
+    while frame is not None and left:
+        name = frame.f_code.co_filename
+        if name.startswith(torch_folder):
+            if name[len(torch_folder) :].startswith(OPERATORS):
+                return Path(name).stem
+            left -= 1
+        frame = frame.f_back
+    return ""
 
 
 def _torch_folder() -> str:

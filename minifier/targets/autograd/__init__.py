@@ -24,6 +24,7 @@ from tcdebug.minifier.targets.autograd import (
     decompositions,
     fake_kernels,
     functionalization,
+    scalars,
     tracing,
 )
 from tcdebug.minifier.targets.ladder import AUTOGRAD_FAMILY, autograd_asked, only_autograd
@@ -36,12 +37,14 @@ SEAMS: tuple[Seam, ...] = (
     tracing.settings,
     decompositions.decompositions,
     functionalization.functionalization,
+    scalars.scalars,
     aliases.aliases,
 )
 
 PATCHES: tuple[Patch, ...] = (
     *tracing.PATCHES,
     *functionalization.PATCHES,
+    *scalars.PATCHES,
     *aliases.PATCHES,
     *fake_kernels.PATCHES,
     *backward.PATCHES,

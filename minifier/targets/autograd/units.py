@@ -8,6 +8,7 @@ from tcdebug.minifier.cases.layer_names import AUTOGRAD_BACKWARD, FAKE_KERNELS
 from tcdebug.minifier.targets.autograd.aliases import BASE, OUTPUT
 from tcdebug.minifier.targets.autograd.decompositions import UNIT as DECOMPOSITION
 from tcdebug.minifier.targets.autograd.functionalization import UNIT as FUNCTIONALIZATION
+from tcdebug.minifier.targets.autograd.scalars import UNIT as SCALARS
 from tcdebug.minifier.targets.autograd.tracing import AUTOCAST, MUTATION, SETTING
 
 AUTOGRAD_UNITS: Mapping[str, str] = {
@@ -16,6 +17,7 @@ AUTOGRAD_UNITS: Mapping[str, str] = {
     AUTOCAST: "trace backward under the autocast state of forward",
     DECOMPOSITION: f"{DECOMPOSITION}.OPERATOR: trace an operator through its Python kernel",
     FUNCTIONALIZATION: f"{FUNCTIONALIZATION}.OPERATOR: functionalise an update by its own kernel",
+    SCALARS: "turn arithmetic on symbolic numbers into arithmetic on tensors",
     FAKE_KERNELS: f"{FAKE_KERNELS}.OPERATOR: describe the result of an operator by its fake kernel",
     BASE: "recreate inputs that share memory from one base by the views that autograd recorded",
     OUTPUT: "recreate an output that is a view by the view operators that the trace recorded",

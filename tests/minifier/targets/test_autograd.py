@@ -12,7 +12,7 @@ import torch
 import torch._dynamo  # before the next line: they import each other
 from torch._C import DispatchKey
 from torch._functorch import config
-from torch._functorch._aot_autograd import runtime_wrappers
+from torch._functorch._aot_autograd import graph_compile, runtime_wrappers
 from torch._subclasses.functional_tensor import FunctionalTensorMode
 from torch.nn import functional as F
 from torch_versions import needs_torch
@@ -151,6 +151,27 @@ def test_a_wrongly_functionalised_operator_is_named() -> None:
 
 
 @needs_torch("2.12", "one_hot has no decomposition in Python")
+def weighted_by_step(x: torch.Tensor, step: int) -> torch.Tensor:
+    return x * float(step // 3)
+
+
+def test_a_wrong_tensor_in_place_of_a_symbolic_number_is_named() -> None:
+    original = graph_compile.tensorify_python_scalars
+
+    def planted(gm: Any, *args: Any, **kwargs: Any) -> None:
+        original(gm, *args, **kwargs)
+        for node in gm.graph.find_nodes(op="call_function", target=torch.ops.aten.mul.Tensor):
+            node.target = torch.ops.aten.sub.Tensor
+        gm.recompile()
+
+    with (
+        replaced(graph_compile, "tensorify_python_scalars", planted),
+        torch._dynamo.config.patch(assume_static_by_default=False),
+    ):
+        found = culprits(weighted_by_step, lambda: (torch.ones(4), 14))
+    assert found == ["autograd.tensorify_python_scalars"]
+
+
 def test_a_planted_decomposition_is_named_among_others() -> None:
     kernels = torch.ops.aten.one_hot.default.py_kernels
     key = DispatchKey.CompositeImplicitAutograd
