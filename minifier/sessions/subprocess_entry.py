@@ -15,10 +15,14 @@ from tcdebug.minifier.processes.subprocess_hook import VARIABLE, AfterImport
 FORKING = ("search:",)
 """The modes whose process forks candidates, and must therefore stay at one thread."""
 
+SAVE = ("torch.export", "save")
+"""Stays announced after the first call: `save(export(...))` looks it up before that call."""
 ARTIFACTS = "torch._inductor.standalone_compile"
 FIRST_CALLS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "torch._dynamo": (("torch._dynamo", "optimize"),),
-    "torch.export": tuple(("torch.export", name) for name in ("export", "draft_export", "load")),
+    "torch.export": tuple(
+        ("torch.export", name) for name in ("export", "draft_export", "load", "save")
+    ),
     "torch._inductor": tuple(
         ("torch._inductor", name)
         for name in ("aoti_compile_and_package", "aot_compile", "compile", "standalone_compile")
@@ -27,7 +31,7 @@ FIRST_CALLS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "torch._inductor.package": (("torch._inductor.package", "load_package"),),
     ARTIFACTS: ((f"{ARTIFACTS}:CompiledArtifact", "load"),),
 }
-"""Module -> the functions of it that compile, export, or load what was compiled."""
+"""Module -> the functions of it that compile, export, save or load."""
 
 
 def attach() -> None:
@@ -71,7 +75,8 @@ def at_first_compile(do: Callable[[], None]) -> None:
         from tcdebug.minifier.targets.interception import before_call  # noqa: PLC0415 - start-up time of every Python process
 
         if not called:  # Dynamo is only half imported at this point
-            undo.extend(before_call(owner, name, first) for owner, name in FIRST_CALLS[module])
+            undone = {call: before_call(*call, first) for call in FIRST_CALLS[module]}
+            undo.extend(one for call, one in undone.items() if call != SAVE)
 
     for module in FIRST_CALLS:
         if module in sys.modules:

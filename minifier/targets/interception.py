@@ -111,9 +111,9 @@ def checkpoints_draw_again(log: EventLog) -> AbstractContextManager[None]:
 
 
 def before_call(owner: str, function: str, do: Callable[[], None]) -> Callable[[], None]:
-    """Call `do` before each call of a function of torch, until the result is called.
+    """Call `do` before a call of a function of torch, unless the result is called before.
 
-    `do` may itself patch the function.
+    `do` may itself patch the function. What it leaves in its place is called then.
     """
     patch = Patch(owner, function, "a program in a child process is not seen")
 
@@ -121,12 +121,14 @@ def before_call(owner: str, function: str, do: Callable[[], None]) -> Callable[[
         @functools.wraps(original)
         def first_call(*args: Any, **kwargs: Any) -> Any:
             do()
+            undo()
             return getattr(owner_of(patch), function)(*args, **kwargs)
 
         return first_call
 
     made = install(patch, make, EventLog(None))
-    return made.undo if made is not None else lambda: None
+    undo = made.undo if made is not None else lambda: None
+    return undo
 
 
 @contextlib.contextmanager

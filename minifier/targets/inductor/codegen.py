@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import sympy  # type: ignore[import-untyped] # it ships no types
 import torch
 from torch._inductor import config, ir
 from torch._inductor.virtualized import V
@@ -43,6 +44,12 @@ VALUE = Patch(
     "codegen.wide_integers cannot be switched off",
     takes=("buffer", "expr", "dtype"),
 )
+ALLOCATION = Patch(
+    "torch._inductor.codegen.wrapper:PythonWrapperCodegen",
+    "make_allocation",
+    "memory.allocation cannot be switched off",
+    takes=("name", "device", "dtype", "shape", "stride"),
+)
 VIEW_ARGUMENT = Patch(
     "torch._inductor.ir:ExternKernel",
     "realize_input",
@@ -62,7 +69,10 @@ CODE, CODE_IN_CPP = (
     )
     for name in ("codegen", "codegen_with_cpp_wrapper")
 )
-PATCHES = (TILING, VECTOR_DTYPES, REUSE, CALL, VALUE, VIEW_ARGUMENT, VIEW_TEXT, CODE, CODE_IN_CPP)
+PATCHES = (
+    TILING, VECTOR_DTYPES, REUSE, CALL, VALUE, ALLOCATION, VIEW_ARGUMENT, VIEW_TEXT,
+    CODE, CODE_IN_CPP,
+)  # fmt: skip
 
 
 NARROW = {
@@ -138,6 +148,7 @@ def kernels(gate: Gate, log: EventLog) -> Iterator[None]:
         patched(REUSE, reusing, log),
         patched(CALL, _calling(gate), log),
         patched(VALUE, _valued(gate), log),
+        patched(ALLOCATION, _allocating(gate), log),
         patched(VIEW_ARGUMENT, _copying_views(gate), log),
         patched(VIEW_TEXT, _writing_views(gate), log),
         patched(CODE, configured, log),
@@ -185,15 +196,45 @@ def _valued(gate: Gate) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return make
 
 
+def _allocating(gate: Gate) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return what lets each buffer ask; refused, `torch.empty_strided` allocates it."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def make_allocation(
+            self: Any, name: Any, device: Any, dtype: Any, shape: Any, stride: Any,
+            *args: Any, **kwargs: Any,
+        ) -> Any:  # fmt: skip
+            rest = [part for part in (*args, *kwargs.values()) if part]
+            plain = rest in ([], [tuple(shape)])  # its memory is not larger, nor pinned
+            if not plain or V.graph.fx_wrapper or gate.allows("memory.allocation", str(name)):
+                return original(self, name, device, dtype, shape, stride, *args, **kwargs)
+            size, strides = map(self.codegen_python_shape_tuple, (shape, stride))
+            where = f"dtype={dtype}, device='{device.type}'"
+            return f"{name} = torch.empty_strided({size}, {strides}, {where})"
+
+        return make_allocation
+
+    return make
+
+
 def _copying_views(gate: Gate) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return what lets each view ask that an operator of ATen is given; refused, it gets a copy."""
+    """Return what lets each view ask that an operator of ATen or the caller of a graph is given.
+
+    Refused, the operator gets a copy, and the view for the caller is laid out anew.
+    """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def realize_input(cls: Any, x: Any) -> Any:
             given = original(cls, x)
             node = V.current_node
-            if not isinstance(given, ir.ReinterpretView) or not _only_reads(node):
+            if not isinstance(given, ir.ReinterpretView):
+                return given
+            if _is_output(node) and isinstance(x, ir.TensorBox):
+                allowed = gate.allows("memory.view", f"{given.get_name()} as a result")
+                return given if allowed else _laid_out(x.data, given)
+            if not _only_reads(node):
                 return given
             if gate.allows("memory.view", f"{given.get_name()} for {node.name}"):
                 return given
@@ -202,6 +243,24 @@ def _copying_views(gate: Gate) -> Callable[[Callable[..., Any]], Callable[..., A
         return realize_input
 
     return make
+
+
+def _is_output(node: Any) -> bool:
+    """Return whether a node is the results of a graph."""
+    return isinstance(node, torch.fx.Node) and node.op == "output"
+
+
+def _laid_out(view: Any, converted: Any) -> Any:
+    """Return a converted view with the offset and strides of where it reads single elements."""
+    size, index = view.get_size(), view.make_indexer()
+    first, one = [sympy.Integer(0)] * len(size), sympy.Integer(1)
+    offset = index(first)
+    strides = [
+        stride if size[axis] == 1 else index([*first[:axis], one, *first[axis + 1 :]]) - offset
+        for axis, stride in enumerate(converted.get_stride())
+    ]
+    layout = ir.FixedLayout(view.get_device(), view.get_dtype(), size, strides, offset)
+    return ir.ReinterpretView(data=converted.data, layout=layout)
 
 
 def _only_reads(node: Any) -> bool:

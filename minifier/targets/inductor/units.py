@@ -73,6 +73,7 @@ def units() -> Iterator[Unit]:
     yield Unit("codegen.vectorize", "use vector instructions, kernel by kernel")
     yield Unit("codegen.wide_integers", "leave a value of 8 or 16 bits as wide as C++ computes it")
     yield Unit("memory.reuse", "write a result to the memory of a dead one, buffer by buffer")
+    yield Unit("memory.allocation", "allocate a buffer by the fast function of its device")
     yield Unit("memory.view", "refer to part of a buffer, or to another shape of it, view by view")
     yield Unit("memory.zero_tensor", "leave a tensor of zeros without memory, call by call")
     yield Unit("cudagraphs", "replay a CUDA graph instead of launching kernels")

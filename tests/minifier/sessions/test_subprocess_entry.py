@@ -58,3 +58,18 @@ def test_every_function_whose_first_call_is_announced_exists() -> None:
             module, _, cls = owner.partition(":")
             found = __import__(module, fromlist=["_"])
             assert hasattr(getattr(found, cls) if cls else found, name), (owner, name)
+
+
+def test_a_save_around_the_first_export_is_the_one_that_the_announcement_installs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    saved: list[str] = []
+
+    def install() -> None:
+        monkeypatch.setattr(torch.export, "save", lambda program, path: saved.append(path))
+
+    at_first_compile(install)
+    torch.export.save(torch.export.export(Doubling(), ONES), "program.pt2")
+    assert saved == ["program.pt2"]
+    torch.export.save(torch.export.export(Doubling(), ONES), "again.pt2")
+    assert saved == ["program.pt2", "again.pt2"]

@@ -1,4 +1,4 @@
-"""Views in the code that inductor writes around its kernels: `memory.view`."""
+"""Views and buffers in the code that inductor writes around its kernels."""
 
 from __future__ import annotations
 
@@ -92,3 +92,52 @@ def test_a_view_that_an_operator_writes_to_is_not_copied() -> None:
     torch._dynamo.reset()
     with inductor.switched(Toggles.parse(["memory.view"]), EventLog(None)):
         assert torch.equal(torch.compile(updated)(torch.zeros(3, 4)), updated(torch.zeros(3, 4)))
+
+
+def parts(x: torch.Tensor) -> Results:
+    """Views of what kernels compute, and of an input, as results."""
+    y = (x * 2).relu() + 1
+    wide = (x.unsqueeze(2) + torch.arange(3)).sum(1)
+    return y[1:, 2:].t(), x.permute(1, 0)[2], wide.view(2, 6)[1:], (x @ x)[3].expand(2, 4)
+
+
+def run_parts(*off: str) -> Results:
+    torch._dynamo.reset()
+    with inductor.switched(Toggles.parse(off), EventLog(None)):
+        results: Results = torch.compile(parts)(torch.arange(16.0).view(4, 4))
+    return results
+
+
+@pytest.mark.parametrize("off", ["memory.view", "memory.allocation"])
+def test_results_that_are_views_are_laid_out_as_in_eager(off: str) -> None:
+    for got, want in zip(run_parts(off), parts(torch.arange(16.0).view(4, 4)), strict=True):
+        assert torch.equal(got, want)
+        assert (got.stride(), got.storage_offset()) == (want.stride(), want.storage_offset())
+
+
+def test_a_view_that_is_returned_wrongly_is_right_with_the_unit_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    planted = no_offset_in_arguments(ir.ExternKernel.realize_input)
+    monkeypatch.setattr(ir.ExternKernel, "realize_input", planted)
+    want = parts(torch.arange(16.0).view(4, 4))
+    assert not torch.equal(run_parts()[0], want[0])
+    assert all(map(torch.equal, run_parts("memory.view"), want))
+
+
+def test_a_buffer_that_is_allocated_wrongly_is_right_with_the_unit_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    original = PythonWrapperCodegen.make_allocation
+
+    def swapped(
+        self: Any, name: Any, device: Any, dtype: Any, shape: Any, stride: Any, *rest: Any
+    ) -> Any:
+        return original(self, name, device, dtype, shape, stride[::-1], *rest)
+
+    monkeypatch.setattr(PythonWrapperCodegen, "make_allocation", swapped)
+    want = halves(torch.arange(16.0).view(4, 4))
+    results, _ = under("memory.allocation")
+    assert all(map(torch.equal, results, want))
+    with torch._inductor.config.patch(size_asserts=False):
+        assert not all(map(torch.equal, under()[0], want))
