@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
-from pathlib import Path
 from typing import Any
 
 import torch
