@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import torch
+
 from tcdebug.compiler.codegen.cpp.emit import CppEmitter, PointRun
 from tcdebug.compiler.codegen.cpp.text import TYPES, index_text, loop
 from tcdebug.compiler.codegen.cpp.transposed_loads import BlockedAxis, block_start
-from tcdebug.compiler.codegen.kernels.flatten import FlatNode
+from tcdebug.compiler.codegen.kernels.flatten import FlatNode, loaded_dtypes
 from tcdebug.compiler.codegen.kernels.sweeps import reads_of
 from tcdebug.compiler.ir.arithmetic.index import to_index
 from tcdebug.compiler.ir.cost import arithmetic
@@ -47,7 +49,7 @@ def scan_pieces(nodes: Sequence[FlatNode]) -> ScanPieces | None:
 
     A node that overwrites an input may run only after all reads of a point, so it needs one loop.
     """
-    if sum(arithmetic(n.body) for n in nodes) < WORTH or any(n.reduces or n.into for n in nodes):
+    if any(n.reduces or n.into for n in nodes) or not _is_worth(nodes):
         return None
     states = {n.name for n in nodes if n.scans}
     before: list[FlatNode] = []
@@ -66,6 +68,16 @@ def scan_pieces(nodes: Sequence[FlatNode]) -> ScanPieces | None:
         else:
             before.append(node)
     return ScanPieces(tuple(before), tuple(scans), tuple(after))
+
+
+def _is_worth(nodes: Sequence[FlatNode]) -> bool:
+    """Return whether what vectors can compute takes longer than two more loops.
+
+    One conversion of float16 is enough: a number alone takes ten operations.
+    """
+    if torch.float16 in loaded_dtypes(nodes) | {n.dtype for n in nodes}:
+        return True
+    return sum(arithmetic(n.body) for n in nodes) >= WORTH
 
 
 def write_pieces(

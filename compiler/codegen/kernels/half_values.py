@@ -148,11 +148,29 @@ class Widening:
         """Return a value that is stored. Elements that are only moved are not converted."""
         if isinstance(value, Call) and value.name == "cast":
             wide = cast(value.args[0], torch.float32)
+            if (moved := _moved(wide, value.dtype)) is not None:
+                return moved
             exact = self._fits[value.dtype].holds(wide)
             return Call(value.dtype, NARROW, (wide,)) if exact else value
         if isinstance(value, Load) or not any(_computes(e) for e in walk(value)):
             return value
         return Call(value.dtype, NARROW, (self.wide(value),))
+
+
+def _moved(wide: Expr, half: torch.dtype) -> Expr | None:
+    """Return a float as the element of a half type that it was converted from, or chosen among."""
+    match wide:
+        case Call(name="cast", args=(value,)) if value.dtype == half:
+            return value
+        case Guarded():
+            sides = _moved(wide.body, half), _moved(wide.other, half)
+            if sides[0] is not None and sides[1] is not None:
+                return Guarded(half, wide.condition, *sides)
+        case Call(name="where", args=(condition, *chosen)):
+            values = [_moved(side, half) for side in chosen]
+            if None not in values:
+                return Call(half, "where", (condition, *(v for v in values if v is not None)))
+    return None
 
 
 def _computes(expr: Expr) -> bool:

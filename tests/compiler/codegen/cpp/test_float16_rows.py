@@ -138,3 +138,17 @@ def test_what_reads_and_changes_a_sum_stays_in_one_loop() -> None:
     line = "best[l] = t2 > best[l] ? t2 : t0;"
     assert loops_of(before, "const float t1 = in[l];", rounding, line) is None
     assert loops_of("const float t1 = in[l];", rounding, "float t3;", "out[l] = t2;") is None
+
+
+@pytest.mark.parametrize("name", ["cumsum", "cumprod", "cummax"])
+def test_a_scan_of_float16_converts_numbers_in_loops_of_their_own(
+    name: str, tmp_path: Path
+) -> None:
+    def function(x: torch.Tensor) -> Any:
+        return getattr(torch, name)(x, 1)
+
+    torch._dynamo.reset()
+    text = kernels_as_eager(function, [torch.rand(40, 300).half()])
+    assert "widen(" in text
+    assert "narrow(" in text
+    assert scalar_loops(text, tmp_path) == []

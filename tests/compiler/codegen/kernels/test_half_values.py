@@ -9,6 +9,7 @@ import pytest
 import torch
 from cpp_kernels import kernels
 from judge import assert_as_eager, compiled
+from torch.nn import functional as F
 
 HALVES = [torch.bfloat16, torch.float16]
 Function = Callable[..., Any]
@@ -24,6 +25,7 @@ def exact(x: torch.Tensor, mask: torch.Tensor, y: torch.Tensor) -> Any:
     return (
         x.abs().neg(),
         torch.where(mask, x.relu(), y.neg()),
+        torch.where(mask, x.float(), y.float()).to(x.dtype),
         torch.maximum(x, y).clamp(-1.5, 3),
         x.floor().ceil() if x.dtype == torch.bfloat16 else x.trunc().round(),
         torch.copysign(x.abs(), y).sign() + 0 * mask,
@@ -160,3 +162,27 @@ def test_values_that_cross_loops_are_rounded_as_in_eager(dtype: torch.dtype) -> 
     torch._dynamo.reset()
     inputs = [torch.randn(64, 80, generator=torch.Generator().manual_seed(k)) for k in (1, 2)]
     assert_as_eager(compiled(shapes), shapes, [x.to(dtype) for x in inputs], exact=True)
+
+
+def moved(x: torch.Tensor, mask: torch.Tensor, y: torch.Tensor) -> Any:
+    """Operations that convert numbers to floats and back, and change none."""
+    wide, other = x.float(), y.float()
+    return (
+        torch.where(mask, wide, other).to(x.dtype),
+        torch.cat([wide, other], 1).to(x.dtype),
+        wide.flip(1).to(x.dtype),
+        F.interpolate(wide[None, None], scale_factor=2, mode="nearest").to(x.dtype),
+    )
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_numbers_that_are_only_moved_are_not_converted(dtype: torch.dtype) -> None:
+    torch._dynamo.reset()
+    x = every(dtype)
+    mask = torch.arange(2**16).view(256, 256) % 3 == 0
+    assert_as_eager(compiled(moved), moved, [x, mask, x.flip(0)], exact=True)
+    torch._dynamo.reset()
+    text = kernels(moved, x, mask, x.flip(0))
+    assert "_bfloat16(" not in text
+    assert "_float16(" not in text
+    assert "widen(" not in text
