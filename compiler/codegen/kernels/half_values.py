@@ -163,13 +163,13 @@ def _moved(wide: Expr, half: torch.dtype) -> Expr | None:
         case Call(name="cast", args=(value,)) if value.dtype == half:
             return value
         case Guarded():
-            sides = _moved(wide.body, half), _moved(wide.other, half)
-            if sides[0] is not None and sides[1] is not None:
-                return Guarded(half, wide.condition, *sides)
-        case Call(name="where", args=(condition, *chosen)):
-            values = [_moved(side, half) for side in chosen]
-            if None not in values:
-                return Call(half, "where", (condition, *(v for v in values if v is not None)))
+            body, other = _moved(wide.body, half), _moved(wide.other, half)
+            if body is not None and other is not None:
+                return Guarded(half, wide.condition, body, other)
+        case Call(name="where", args=(condition, first, second)):
+            chosen, other = _moved(first, half), _moved(second, half)
+            if chosen is not None and other is not None:
+                return Call(half, "where", (condition, chosen, other))
     return None
 
 
