@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,13 @@ from tcdebug.minifier.subjects.subject import ReproFacts, Subject
 
 SET_UP_FUNCTION = "\ndef set_up("
 """Part of the text of a repro that runs the script first."""
-NOT_ALONE = "the repro script does not fail by itself: it lacks something that the script sets up"
+NOT_ALONE = "the repro script does not fail by itself: "
+"""The beginning of a note on a repro of which no form fails."""
+LACKS = "it lacks something that the script sets up"
+NOT_REACHED = "the script, which it runs first, does not reach the graph again"
+UNREACHED = "undecided: set-up fails"
+"""What a repro prints if its set-up ends before the graph."""
+RAISED = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)", re.MULTILINE)
 OVERDUE = "the budget was used up while the repro ran {}"
 
 
@@ -55,12 +62,14 @@ class Reproduction(Generic[CandidateType]):
             branch.best, branch.failure, tuple(branch.off), branch.base, branch.nearest_passing,
             self.oracle.passes_needed, self.oracle.limits,
         )  # fmt: skip
+        ended = ""
         for written in self.subject.repros(facts, path):
             self.log.emit(ReproWrite(str(path), branch.best.size, written.inputs))
             branch.repro = path
             if self.oracle.spending.seconds_left <= 0:
                 return "the repro was not run, because the budget is used up"
             as_is, off = self._verify(branch, path)
+            ended = as_is.output
             if as_is.late:
                 return OVERDUE.format("unchanged")
             if written.must_pass and branch.off and not branch.passes:
@@ -72,7 +81,7 @@ class Reproduction(Generic[CandidateType]):
                 if branch.off and not branch.passes:
                     return "the repro still fails with the culprit's unit off"
                 return written.note
-        return NOT_ALONE
+        return NOT_ALONE + _why_not(path, ended)
 
     def _shorten(
         self, branch: Branch[CandidateType], facts: ReproFacts[CandidateType], path: Path
@@ -103,6 +112,14 @@ class Reproduction(Generic[CandidateType]):
         branch.passes = as_is.reproduced and off is not None and off.passed
         branch.only_fails = as_is.reproduced and alone is not None and alone.reproduced
         return as_is, off
+
+
+def _why_not(path: Path, output: str) -> str:
+    """Return why a repro did not fail, from its text and its output."""
+    if UNREACHED not in output or SET_UP_FUNCTION not in path.read_text():
+        return LACKS
+    raised = RAISED.findall(output)
+    return f"{NOT_REACHED}: {raised[-1]}" if raised else NOT_REACHED
 
 
 def verified(

@@ -274,7 +274,8 @@ def shown_by_script(
     and in fresh processes. None if it does not, or the budget ends.
     """
     off, path = tuple(culprit_units(report)), Path(job.run_dir) / "repro.py"
-    if NOT_ALONE not in report.notes or not off or len(report.faults) != 1 or report.layer:
+    missing = any(note.startswith(NOT_ALONE) for note in report.notes)
+    if not missing or not off or len(report.faults) != 1 or report.layer:
         return None
     runs = ScriptRuns(job, log, LEAST, time.monotonic() + seconds, sessions)
     try:
@@ -294,7 +295,7 @@ def shown_by_script(
         fault, confirmed=True, repro=str(path), short=None, fails=command, only_fails="",
         passes=" ".join([command, *(f"--off={unit}" for unit in off)]),
     )  # fmt: skip
-    notes = [SCRIPT_SHOWS if note == NOT_ALONE else note for note in report.notes]
+    notes = [SCRIPT_SHOWS if note.startswith(NOT_ALONE) else note for note in report.notes]
     return msgspec.structs.replace(
         report, status="confirmed", confirmed=True, faults=[shown], repro=str(path), notes=notes
     )

@@ -26,6 +26,28 @@ REGISTRY.lowerings[torch.ops.aten.cos.default] = broken
 """
 
 
+@pytest.mark.parametrize(
+    ("once", "raised"),
+    [
+        ("os.mkdir('results')", ": FileExistsError: [Errno 17] File exists: 'results'"),
+        ("sys.exit(0) if os.path.exists('done') else open('done', 'w').close()", ""),
+    ],
+)
+def test_a_repro_of_a_script_that_can_run_only_once_says_why_it_does_not_fail(
+    once: str, raised: str, tcdebug: Command, script: Script
+) -> None:
+    name = script(
+        f"{WRONG_SIN}\nimport os, sys\n{once}\n"
+        "print(torch.compile(torch.sin, backend='tcdebug')(torch.ones(3)).shape)\n"
+    )
+    report = tcdebug("bisect", "--json", name).json
+    assert report["confirmed"] is False
+    assert [note for note in report["notes"] if "repro script" in note] == [
+        "the repro script does not fail by itself: the script, which it runs first, "
+        f"does not reach the graph again{raised}"
+    ]
+
+
 def test_a_wrong_lowering_in_the_second_graph_is_found(
     tcdebug: Command, python: Command, script: Script, tmp_path: Path
 ) -> None:

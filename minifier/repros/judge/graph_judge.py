@@ -104,13 +104,13 @@ class GraphJudge:
 
     def _judge(self, off: Sequence[str], to_parent: ChildReport) -> None:
         leave_script()
+        to_parent.phase("eager")
         if self.longer_than:
             self._warm_up()
         if self.prepare is not None:
             self.prepare()
         if self.validation is not None:
             return self._report(lambda: self._validated(off, to_parent), to_parent)
-        to_parent.phase("eager")
         began = time.monotonic()
         module = self.graph()
         eager = run(module, self.inputs(), to_parent.phase)
@@ -281,8 +281,8 @@ class GraphJudge:
         if found["kind"] == "ok":
             print("it does not fail")
             return PASSES
-        if found.get("phase") == "eager":
-            print("undecided: eager fails")
+        if found.get("phase") in ("set-up", "eager"):
+            print("undecided:", found["phase"], "fails")
             return UNDECIDED
         if self.expected == {"kind": "ok"}:
             print("it fails, although this script expects the graph to pass")
@@ -358,7 +358,7 @@ def wait_for(child: int, reader: int, deadline: float) -> dict[str, Any]:
         result: dict[str, Any] = ast.literal_eval(found[0])
         return result
     if "compile" not in phases:
-        return {"kind": "unknown", "phase": "eager"}
+        return {"kind": "unknown", "phase": "eager" if phases else "set-up"}
     if late:
         return {"kind": "hang", "phase": phases[-1]}
     if os.WIFSIGNALED(status):
