@@ -261,7 +261,7 @@ def contradiction(agreed: int, ended: str, never: str) -> str:
     """Return the note on a repro whose last run contradicted a claim that `agreed` runs showed."""
     if not agreed:
         return never
-    return f"it fails at random: the repro {ended} in {agreed} of {agreed + 1} runs"
+    return f"it fails in some runs only: the repro {ended} in {agreed} of {agreed + 1} runs"
 
 
 def _arguments(toggles: Sequence[str]) -> list[str]:
