@@ -320,7 +320,8 @@ class ScriptFailure:
             if self.failure.same_bug(outcome):
                 if self.runs.sessions is not None and self.runs.ask((off,))[off].kind is Kind.OK:
                     raise _Contradicted
-                note = f"it fails in some runs only: in eager run 1 passed, and run {number + 2} failed"
+                later = f"run {number + 2} failed"
+                note = f"it fails in some runs only: in eager run 1 passed, and {later}"
                 finding = ScriptLayer(SCRIPT, {**self.finding.runs, (DYNAMO,): outcome}, True)
                 return replace(self, finding=finding, flaky=note)
         return None
