@@ -150,7 +150,6 @@ def test_a_wrongly_functionalised_operator_is_named() -> None:
     assert named == ["autograd.functionalization.aten.mul_.Tensor"]
 
 
-@needs_torch("2.12", "one_hot has no decomposition in Python")
 def weighted_by_step(x: torch.Tensor, step: int) -> torch.Tensor:
     return x * float(step // 3)
 
@@ -172,6 +171,7 @@ def test_a_wrong_tensor_in_place_of_a_symbolic_number_is_named() -> None:
     assert found == ["autograd.tensorify_python_scalars"]
 
 
+@needs_torch("2.12", "one_hot has no decomposition in Python")
 def test_a_planted_decomposition_is_named_among_others() -> None:
     kernels = torch.ops.aten.one_hot.default.py_kernels
     key = DispatchKey.CompositeImplicitAutograd
