@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from tcdebug.compiler import seams
-from tcdebug.compiler.codegen.cpp.source import CppSource, joined, prelude, write_kernel
+from tcdebug.compiler.codegen.cpp.source import CppSource, joined, write_kernel
 from tcdebug.compiler.codegen.kernels.call import KernelCall
 from tcdebug.compiler.codegen.kernels.sharing import numbered_text
 from tcdebug.compiler.codegen.wrapper.launches import arguments, launch
@@ -31,6 +31,7 @@ from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.graph import Buffer
 from tcdebug.compiler.runtime.binding import binding_of
 from tcdebug.compiler.runtime.build import BuildError, build
+from tcdebug.compiler.runtime.measured_memory import has_known_layout, zeros
 from tcdebug.compiler.runtime.toolchain import Toolchain, find
 
 KEPT = frozenset(("codegen.half_values", "codegen.share", "codegen.vectorize"))
@@ -60,7 +61,8 @@ def tuned(source: CppSource, gate: Gate, options: Options, log: EventLog) -> Cpp
     calls: dict[str, KernelCall] = {}
     for name, call in source.calls.items():
         calls[name] = call
-        if call.shares or not _is_fixed(call, source.buffers):
+        memory = (source.buffers[buffer] for buffer in (*call.loads, *call.stores))
+        if call.shares or call.symbols or not has_known_layout(memory):
             continue
         path = _path(call, toolchain, options.cache_dir)
         left_out = _known(path)
@@ -75,10 +77,11 @@ def tuned(source: CppSource, gate: Gate, options: Options, log: EventLog) -> Cpp
                 continue
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(sorted(left_out)))
-        calls[name] = write_kernel(call.kernel, source.buffers, _without(gate, left_out))
+        if left_out:
+            calls[name] = write_kernel(call.kernel, source.buffers, _without(gate, left_out))
         microseconds = {label: round(1e6 * taken, 3) for label, taken in seconds.items()}
         log.emit(ChoicesMeasured(name, sorted(left_out), microseconds))
-    return replace(source, text=joined(calls), calls=calls)
+    return replace(source, text=joined(calls.values()), calls=calls)
 
 
 def descend(
@@ -135,10 +138,9 @@ def _measure(buffers: Mapping[str, Buffer], toolchain: Toolchain, options: Optio
 
     def seconds(calls: Sequence[KernelCall]) -> Sequence[float]:
         named = [_renamed(call, f"{call.kernel.name}_{k}") for k, call in enumerate(calls)]
-        text = "\n".join([prelude(), *(call.source for call in named)])
-        library = build(text, toolchain, options.cache_dir).library
+        library = build(joined(named), toolchain, options.cache_dir).library
         binding = binding_of(toolchain, options.cache_dir)
-        memory = [_zeros(buffers[name]) for name in (*calls[0].loads, *calls[0].stores)]
+        memory = [zeros(buffers[name]) for name in (*calls[0].loads, *calls[0].stores)]
         given = (*memory, *(0.0 for _ in calls[0].parameters), torch.get_num_threads())
         runs = [binding.function(library, launch(call.kernel.name, [call])) for call in named]
         if any(run(*given) for run in runs):
@@ -184,16 +186,3 @@ def _known(path: Path) -> frozenset[str] | None:
         return frozenset(json.loads(path.read_text()))
     except (OSError, ValueError):
         return None
-
-
-def _is_fixed(call: KernelCall, buffers: Mapping[str, Buffer]) -> bool:
-    """Return whether no size or stride is symbolic."""
-    memory = (buffers[name] for name in (*call.loads, *call.stores))
-    sizes = (i for buffer in memory for i in (*buffer.size, *buffer.stride))
-    return not call.symbols and all(i.constant is not None for i in sizes)
-
-
-def _zeros(buffer: Buffer) -> torch.Tensor:
-    size = [s.constant or 0 for s in buffer.size]
-    stride = [s.constant or 0 for s in buffer.stride]
-    return torch.empty_strided(size, stride, dtype=buffer.dtype).zero_()

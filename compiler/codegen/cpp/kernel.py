@@ -36,7 +36,7 @@ from tcdebug.compiler.codegen.kernels.flatten import FlatKernel
 from tcdebug.compiler.codegen.kernels.half_values import HALVES
 from tcdebug.compiler.codegen.kernels.scatter_loops import PIECE, scatter_loops
 from tcdebug.compiler.codegen.kernels.sweeps import segments
-from tcdebug.compiler.ir.arithmetic.index import Axis, Index
+from tcdebug.compiler.ir.arithmetic.index import Axis
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
 from tcdebug.compiler.ir.expr import IndexValue, walk
 
@@ -64,46 +64,34 @@ class KernelParameters:
 
 @dataclass(frozen=True)
 class OuterLoop:
-    """A loop around the inner ones, from 0 to a size. `axes` have the name of its variable."""
+    """A loop around the inner ones, over a whole axis."""
 
-    variable: str
-    size: Index
+    axis: Axis
     step: int = 1
-    axes: tuple[Axis, ...] = ()
 
     @property
     def count(self) -> str:
         """The number of iterations, in C++."""
-        size = index_text(self.size)
+        size = index_text(self.axis.size)
         return f"({size})" if self.step == 1 else f"(({size} + {self.step - 1}) / {self.step})"
-
-    def head(self, first: str, last: str) -> str:
-        """Return the head of the loop over the iterations from `first` to before `last`.
-
-        g++ vectorizes loops within it only if the bounds of the variable are plain.
-        """
-        variable, step = self.variable, self.step
-        if step == 1:
-            return f"for (int64_t {variable} = {first}; {variable} < {last}; ++{variable})"
-        bounds = f"{variable} = {first} * {step}; {variable} < {last} * {step}"
-        return f"for (int64_t {bounds}; {variable} += {step})"
-
-    @property
-    def whole(self) -> str:
-        """The head of the loop over all iterations."""
-        size, step = index_text(self.size), self.step
-        forward = f"++{self.variable}" if step == 1 else f"{self.variable} += {step}"
-        return f"for (int64_t {self.variable} = 0; {self.variable} < {size}; {forward})"
 
     @property
     def iteration(self) -> str:
         """The number of the current iteration, in C++."""
-        return self.variable if self.step == 1 else f"{self.variable} / {self.step}"
+        return self.axis.name if self.step == 1 else f"{self.axis.name} / {self.step}"
 
+    @property
+    def whole(self) -> str:
+        """The head of the loop over all iterations."""
+        return loop(self.axis, "0", index_text(self.axis.size), self.step)
 
-def outer_loop(axis: Axis, step: int = 1) -> OuterLoop:
-    """Return the loop over a whole axis."""
-    return OuterLoop(axis.name, axis.size, step, (axis,))
+    def part(self, first: str, last: str) -> str:
+        """Return the head of the loop over the iterations from `first` to before `last`.
+
+        g++ vectorizes loops within it only if the bounds of the variable are plain.
+        """
+        scale = "" if self.step == 1 else f" * {self.step}"
+        return loop(self.axis, f"{first}{scale}", f"{last}{scale}", self.step)
 
 
 class CppKernelWriter:
@@ -190,9 +178,9 @@ extern "C" int {head} {{
 
     def _nest(self) -> None:
         """Write the loops over the outer axes, whose points threads share, and their body."""
-        loops = [outer_loop(a) for a in self.outer]
+        loops = [OuterLoop(a) for a in self.outer]
         if self.lane is not None:
-            loops.append(outer_loop(first_lane(self.lane), LANES))
+            loops.append(OuterLoop(first_lane(self.lane), LANES))
         self._open(loops)
         if self.lane is None:
             self._point()
@@ -262,19 +250,19 @@ extern "C" int {head} {{
             if place < len(divided):
                 self._open_divided(outer, place, [o.count for o in divided[place + 1 :]])
             else:
-                self.emit.enter(outer.whole, outer.axes)
+                self.emit.enter(outer.whole, (outer.axis,))
 
     def _open_divided(self, outer: OuterLoop, place: int, inside: Sequence[str]) -> None:
         """Open a loop over a range of iterations; `inside` counts those of the loops within it."""
         first, last, size = (f"{name}{place}" for name in ("first", "last", "size"))
         if not inside:
-            self.emit.enter(outer.head(first, last), outer.axes)
+            self.emit.enter(outer.part(first, last), (outer.axis,))
             return
         before = f"{outer.iteration} * {size}"
         self.emit.innermost.add(f"const int64_t {size} = {' * '.join(inside)};")
         self.emit.innermost.add(f"const int64_t begin{place} = {first} / {size};")
         self.emit.innermost.add(f"const int64_t end{place} = ({last} + {size} - 1) / {size};")
-        self.emit.enter(outer.head(f"begin{place}", f"end{place}"), outer.axes)
+        self.emit.enter(outer.part(f"begin{place}", f"end{place}"), (outer.axis,))
         lines = self.emit.innermost
         lines.add(f"const int64_t first{place + 1} = index_max({first} - {before}, 0);")
         lines.add(f"const int64_t last{place + 1} = index_min({last} - {before}, {size});")
@@ -285,7 +273,7 @@ extern "C" int {head} {{
             return 0
         points = 1
         for place, outer in enumerate(loops):
-            points *= -(-estimate(outer.size) // outer.step)
+            points *= -(-estimate(outer.axis.size) // outer.step)
             if points >= FEWEST_SHARED:
                 return place + 1
         return len(loops)
@@ -296,10 +284,10 @@ extern "C" int {head} {{
 
     def _tiled(self, tiling: Tiling) -> None:
         """Write loops over blocks. Each block loads its tiles and then computes its points."""
-        loops = [outer_loop(a) for a in self.outer if a != tiling.across]
+        loops = [OuterLoop(a) for a in self.outer if a != tiling.across]
         inner = self.kernel.inner[0]
         blocks = (BlockedAxis(tiling.across, ROWS), BlockedAxis(inner, COLUMNS))
-        loops += [outer_loop(block_start(b.axis), b.step) for b in blocks]
+        loops += [OuterLoop(block_start(b.axis), b.step) for b in blocks]
         self._open(loops)
         lines = self.emit.innermost
         for block in blocks:
@@ -321,10 +309,10 @@ extern "C" int {head} {{
         (node,) = self.kernel.nodes
         plan = scatter_loops(self.kernel)
         self.emit.changing = {node.into}
-        loops = [outer_loop(a) for a in plan.shared]
+        loops = [OuterLoop(a) for a in plan.shared]
         low, high = "0", index_text(plan.lanes.size) if plan.lanes else ""
         if plan.pieces and plan.lanes:
-            loops = [OuterLoop("from", plan.lanes.size, PIECE)]
+            loops = [OuterLoop(first_lane(plan.lanes), PIECE)]
             low, high = "from", f"index_min(from + {PIECE}, {high})"
         self._open(loops)
         for axis in plan.ordered:

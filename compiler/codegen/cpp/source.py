@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 
@@ -99,12 +99,12 @@ def write_cpp(kernels: Sequence[Kernel], buffers: Mapping[str, Buffer], gate: Ga
     """Write kernels as one translation unit."""
     calls = {k.name: write_kernel(k, buffers, gate) for k in kernels}
     calls = shared(calls, gate, lambda call: numbered_text(call, "//"))
-    return CppSource(joined(calls), calls, buffers)
+    return CppSource(joined(calls.values()), calls, buffers)
 
 
-def joined(calls: Mapping[str, KernelCall]) -> str:
+def joined(calls: Iterable[KernelCall]) -> str:
     """Return kernels as one translation unit."""
-    return "\n".join([prelude(), *(call.source for call in calls.values() if call.source)])
+    return "\n".join([prelude(), *(call.source for call in calls if call.source)])
 
 
 def write_kernel(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> KernelCall:

@@ -29,8 +29,8 @@ from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.errors.exceptions import KernelError
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.measured_events import TileChosen
-from tcdebug.compiler.ir.graph import Buffer
 from tcdebug.compiler.runtime.cuda.load import CudaKernel, load_kernels
+from tcdebug.compiler.runtime.measured_memory import has_known_layout, zeros
 
 ROUNDS = 10
 LONGEST_SEARCH = 24
@@ -134,14 +134,14 @@ def _kept(path: Path, tile: Tile) -> Tile | None:
 
 
 def _is_fixed(kernel: TritonKernel) -> bool:
-    sizes = [i for buffer in kernel.memory for i in (*buffer.size, *buffer.stride)]
-    known = all(i.constant is not None for i in sizes)
-    return known and not kernel.call.symbols and not kernel.call.parameters
+    return (
+        has_known_layout(kernel.memory) and not kernel.call.symbols and not kernel.call.parameters
+    )
 
 
 def _measure(kernel: TritonKernel, options: Options) -> Measure:
     """Return a function that times a kernel on zeros."""
-    name, memory = kernel.call.kernel.name, [_zeros(buffer) for buffer in kernel.memory]
+    name, memory = kernel.call.kernel.name, [zeros(buffer) for buffer in kernel.memory]
     addresses = [m.data_ptr() for m in memory]
     silent = EventLog(None)
 
@@ -166,11 +166,3 @@ def _timed(kernel: CudaKernel, stream: int, extent: list[int], addresses: list[i
     end.synchronize()
     milliseconds: float = start.elapsed_time(end)
     return milliseconds / ROUNDS
-
-
-def _zeros(buffer: Buffer) -> torch.Tensor:
-    size = [s.constant or 0 for s in buffer.size]
-    stride = [s.constant or 0 for s in buffer.stride]
-    empty: Any = torch.empty_strided(size, stride, dtype=buffer.dtype, device=buffer.device)
-    zeros: torch.Tensor = empty.zero_()
-    return zeros

@@ -43,6 +43,13 @@ def prefer(*slow: str) -> Callable[..., Callable[[Sequence[KernelCall]], Sequenc
     return measure
 
 
+def logged(folder: Path, run: str = "run") -> dict[str, Any]:
+    """Options that measure, keep the results in a folder, and log the run in it."""
+    return {
+        "autotune": True, "log": True, "cache_dir": folder / "cache", "run_dir": folder / run,
+    }  # fmt: skip
+
+
 def events_of(folder: Path, kind: str) -> list[dict[str, Any]]:
     (path,) = folder.glob("events*.jsonl")
     return [e for e in map(json.loads, path.read_text().splitlines()) if e["event"] == kind]
@@ -91,10 +98,9 @@ def test_what_was_measured_is_built_and_is_known_in_the_next_compile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measured_choices, "_measure", prefer("scratch_"))
-    options = {"autotune": True, "log": True, "cache_dir": tmp_path / "cache"}
     for name, measured in (("first", True), ("second", False)):
         torch._dynamo.reset()
-        run = compiled(softmax, options=options | {"run_dir": tmp_path / name})
+        run = compiled(softmax, options=logged(tmp_path, name))
         assert_as_eager(run, softmax, [ROWS])
         (event,) = events_of(tmp_path / name, "choices")
         assert event["data"]["left_out"] == ["codegen.scratch"]
@@ -115,13 +121,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
 def test_measured_kernels_are_as_right_as_others(name: str, tmp_path: Path) -> None:
     function, inputs = PROGRAMS[name]
     torch._dynamo.reset()
-    options = {
-        "autotune": True,
-        "log": True,
-        "cache_dir": tmp_path / "cache",
-        "run_dir": tmp_path / "run",
-    }
-    assert_as_eager(compiled(function, options=options), function, inputs)
+    assert_as_eager(compiled(function, options=logged(tmp_path)), function, inputs)
     assert any(event["data"]["microseconds"] for event in events_of(tmp_path / "run", "choices"))
 
 
@@ -155,13 +155,7 @@ def test_a_kernel_that_reports_an_error_on_zeros_keeps_its_choices(tmp_path: Pat
 
     x = torch.arange(1, 200_001)
     torch._dynamo.reset()
-    options = {
-        "autotune": True,
-        "log": True,
-        "cache_dir": tmp_path / "cache",
-        "run_dir": tmp_path / "run",
-    }
-    assert_as_eager(compiled(function, options=options), function, [x])
+    assert_as_eager(compiled(function, options=logged(tmp_path)), function, [x])
     (event,) = events_of(tmp_path / "run", "choices")
     assert event["data"]["left_out"] == []
     assert event["data"]["microseconds"] == {}
@@ -178,12 +172,6 @@ def test_a_version_that_does_not_build_is_a_fallback(
 
     monkeypatch.setattr(measured_choices, "_measure", broken)
     torch._dynamo.reset()
-    options = {
-        "autotune": True,
-        "log": True,
-        "cache_dir": tmp_path / "cache",
-        "run_dir": tmp_path / "run",
-    }
-    assert_as_eager(compiled(softmax, options=options), softmax, [ROWS])
+    assert_as_eager(compiled(softmax, options=logged(tmp_path)), softmax, [ROWS])
     (event,) = events_of(tmp_path / "run", "fallback")
     assert event["data"]["reason"] == "g++ exited with 1"
