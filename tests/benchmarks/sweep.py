@@ -41,7 +41,7 @@ from accuracy import difference
 from filelock import FileLock
 from interleaved import ratio, times
 from programs.catalogue import catalogue
-from programs.program import Program, caller
+from programs.program import Place, Program, caller
 from sweep_page import page
 
 WORKER = "--worker"
@@ -49,6 +49,7 @@ PROGRAMS_OF_A_WORKER = 60
 """Programs after which a process is replaced, which returns its memory."""
 FIRST = "losses/MSELoss.f32"
 """The program that is compiled before any is measured."""
+SCALES = {"cpu": 1, "cuda": 8}
 CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TCDEBUG_CACHE_DIR")
 """The variables that name the folders where the compilers keep what they have built."""
 
@@ -127,12 +128,13 @@ def _changes(updated: Sequence[torch.Tensor], before: Sequence[torch.Tensor]) ->
     return [t.detach() - start for t, start in zip(updated, before, strict=True)]
 
 
-def work(device: str, seconds: float, turn: Path) -> None:
+def work(chosen: argparse.Namespace) -> None:
     """Measure the programs whose names come on stdin, and print a row for each."""
     torch.set_num_threads(1)
-    programs = catalogue(device)
+    programs = catalogue(Place(chosen.device, chosen.scale))
     for line in sys.stdin:
-        row = measured(programs[line.strip()], device, seconds, FileLock(turn))
+        program, turn = programs[line.strip()], FileLock(chosen.turn)
+        row = measured(program, chosen.device, chosen.each, turn)
         print("ROW " + json.dumps(row), flush=True)
 
 
@@ -142,7 +144,8 @@ class Worker:
     def __init__(self, chosen: argparse.Namespace, turn: Path) -> None:
         environment = {"TCDEBUG_LOG": "0", "TORCHINDUCTOR_COMPILE_THREADS": "1", **os.environ}
         environment |= {name: str(turn.parent / name) for name in CACHES}
-        options = ["--device", chosen.device, "--each", str(chosen.each), "--turn", str(turn)]
+        options = ["--device", chosen.device, "--scale", str(chosen.scale)]
+        options += ["--each", str(chosen.each), "--turn", str(turn)]
         self.child = subprocess.Popen(
             [sys.executable, __file__, WORKER, *options],
             stdin=subprocess.PIPE,
@@ -225,10 +228,10 @@ def _build_shared(chosen: argparse.Namespace, turn: Path) -> None:
     worker.close()
 
 
-def names_of(device: str, pattern: str) -> list[str]:
+def names_of(place: Place, pattern: str) -> list[str]:
     """The names that match, always in the same order: the families in turns, each one shuffled."""
     families: dict[str, list[str]] = {}
-    for program in catalogue(device).values():
+    for program in catalogue(place).values():
         if fnmatch.fnmatch(program.name, pattern):
             families.setdefault(program.family, []).append(program.name)
     for names in families.values():
@@ -245,6 +248,7 @@ def rows_of(results: Path) -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--scale", type=int, help="the factor of batch sizes; default: 1, cuda 8")
     parser.add_argument("--seconds", type=float, default=540, help="how long this part runs")
     parser.add_argument("--only", default="*", help="a pattern of names, as in 'reductions/*'")
     parser.add_argument("--names", type=Path, help="a file of names, one a line: only these")
@@ -257,11 +261,12 @@ def main() -> None:
     parser.add_argument(WORKER, action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--turn", type=Path, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
+    chosen.scale = chosen.scale or SCALES[chosen.device]
     chosen.results = chosen.results or Path(f"sweep-{chosen.device}.jsonl")
     if chosen.worker:
-        work(chosen.device, chosen.each, chosen.turn)
+        work(chosen)
         return
-    names = names_of(chosen.device, chosen.only)
+    names = names_of(Place(chosen.device, chosen.scale), chosen.only)
     if chosen.names:
         named = set(chosen.names.read_text().split())
         names = [name for name in names if name in named]

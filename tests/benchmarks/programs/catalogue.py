@@ -6,9 +6,9 @@ import importlib.util
 from collections.abc import Callable, Iterable
 
 from programs import fusions, modules, networks, operators, optimizers, reductions
-from programs.program import Program
+from programs.program import Place, Program
 
-Source = Callable[[str], Iterable[Program]]
+Source = Callable[[Place], Iterable[Program]]
 SOURCES: tuple[Source, ...] = (
     networks.programs,
     reductions.programs,
@@ -20,9 +20,9 @@ SOURCES: tuple[Source, ...] = (
 )
 
 
-def catalogue(device: str) -> dict[str, Program]:
-    """Name -> program, for a device. Programs of the fuzzer are missing without Hypothesis."""
+def catalogue(place: Place) -> dict[str, Program]:
+    """Name -> program, for a place. Programs of the fuzzer are missing without Hypothesis."""
     sources = list(SOURCES)
     if importlib.util.find_spec("hypothesis") is not None:
         sources.append(importlib.import_module("programs.fuzzed").programs)
-    return {program.name: program for source in sources for program in source(device)}
+    return {program.name: program for source in sources for program in source(place)}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from programs.program import Made, Place, Program, differentiated
+from programs.program import DTYPES, Made, Place, Program, differentiated
 
 SIZES = ((512, 1000), (64, 127, 129), (1031, 257), (8, 32, 56, 56), (4096, 64))
 CHAINS = 60
@@ -64,21 +64,21 @@ def _chain(number: int) -> tuple[str, tuple[int, ...], Callable[[Tensor, Tensor]
     return "-".join([*names, end]).rstrip("-"), drawn.choice(SIZES), function
 
 
-def programs(device: str) -> Iterator[Program]:
-    """The chains, in float32 and bfloat16, every second one with gradients."""
+def programs(place: Place) -> Iterator[Program]:
+    """The chains in all `DTYPES`, every second one with gradients."""
     for number in range(CHAINS):
         name, size, function = _chain(number)
-        for short, dtype in (("f32", torch.float32), ("bf16", torch.bfloat16)):
-            place = Place(device, dtype)
+        for short, dtype in DTYPES.items():
+            there = place.of(dtype)
             gradients = number % 2 == 1
 
             def made(
-                place: Place = place,
+                place: Place = there,
                 size: tuple[int, ...] = size,
                 function: Callable[..., Any] = function,
                 gradients: bool = gradients,
             ) -> Made:
-                given = [place.normal(place.scaled(size[0]), *size[1:]) for _ in range(2)]
+                given = [place.batch(*size) for _ in range(2)]
                 return differentiated(function, *given) if gradients else Made(function, (*given,))
 
             suffix = f"{short}.grad" if gradients else short

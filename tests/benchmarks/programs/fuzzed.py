@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from torch import Tensor
 from torch.nn import functional as F
 
-from programs.program import Made, Program
+from programs.program import Made, Place, Program
 from tcdebug.strategies.devices import Device, Extents
 from tcdebug.strategies.programs import programs as strategy
 
@@ -18,7 +18,7 @@ COUNT = 120
 EXTENTS = Extents((64, 257, 1024, 31, 8, 128, 1), 1 << 21)
 
 
-def programs(device: str) -> Iterator[Program]:
+def programs(place: Place) -> Iterator[Program]:
     """The valid programs of two lines or more among the first that are drawn."""
     sources: list[str] = []
 
@@ -30,7 +30,7 @@ def programs(device: str) -> Iterator[Program]:
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(strategy(longest=8, units=(), device=Device(device, (EXTENTS,))))
+    @given(strategy(longest=8, units=(), device=Device(place.device, (EXTENTS,))))
     def draw(program: Any) -> None:
         if not program.invalid and not program.dynamic and len(program.ops) > 1:
             sources.append(program.source())

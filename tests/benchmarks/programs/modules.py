@@ -14,7 +14,7 @@ Row = tuple[Callable[[], nn.Module], Inputs]
 
 
 def _normal(*size: int) -> Inputs:
-    return lambda place: (place.normal(place.scaled(size[0]), *size[1:]),)
+    return lambda place: (place.batch(*size),)
 
 
 ROWS, SIGNAL, IMAGE, VOLUME = (1024, 768), (16, 64, 512), (8, 32, 56, 56), (2, 16, 16, 28, 28)
@@ -35,7 +35,7 @@ MODULES: dict[str, Row] = {
     "Softmin": (lambda: nn.Softmin(-1), _normal(*ROWS)),
     "Threshold": (lambda: nn.Threshold(0.1, 2.0), _normal(*ROWS)),
     "Linear": (lambda: nn.Linear(768, 768), _normal(256, 768)),
-    "Bilinear": (lambda: nn.Bilinear(64, 64, 32), lambda p: (p.normal(512, 64), p.normal(512, 64))),
+    "Bilinear": (lambda: nn.Bilinear(64, 64, 32), lambda p: (p.batch(512, 64), p.batch(512, 64))),
     "Conv1d": (lambda: nn.Conv1d(64, 64, 3), _normal(*SIGNAL)),
     "Conv2d": (lambda: nn.Conv2d(32, 32, 3, padding=1), _normal(*IMAGE)),
     "Conv2d.depthwise": (lambda: nn.Conv2d(32, 32, 3, groups=32), _normal(*IMAGE)),
@@ -77,8 +77,8 @@ MODULES: dict[str, Row] = {
         _normal(*IMAGE),
     ),
     "Upsample.bicubic": (lambda: nn.Upsample(scale_factor=2, mode="bicubic"), _normal(*SMALL)),
-    "CosineSimilarity": (nn.CosineSimilarity, lambda p: (p.normal(*ROWS), p.normal(*ROWS))),
-    "PairwiseDistance": (nn.PairwiseDistance, lambda p: (p.normal(*ROWS), p.normal(*ROWS))),
+    "CosineSimilarity": (nn.CosineSimilarity, lambda p: (p.batch(*ROWS), p.batch(*ROWS))),
+    "PairwiseDistance": (nn.PairwiseDistance, lambda p: (p.batch(*ROWS), p.batch(*ROWS))),
     "Embedding": (lambda: nn.Embedding(10_000, 128), lambda p: (p.integers(10_000, 64, 128),)),
     "Embedding.small": (lambda: nn.Embedding(64, 32), lambda p: (p.integers(64, 64, 512),)),
     "Embedding.padded": (
@@ -96,11 +96,11 @@ MODULES: dict[str, Row] = {
 
 
 def _pair(place: Place) -> tuple[Tensor, ...]:
-    return place.normal(*ROWS), place.normal(*ROWS)
+    return place.batch(*ROWS), place.batch(*ROWS)
 
 
 def _classes(place: Place) -> tuple[Tensor, ...]:
-    return place.normal(*ROWS), place.integers(768, 1024)
+    return place.batch(*ROWS), place.integers(768, 1024)
 
 
 def _signs(place: Place, *size: int) -> Tensor:
@@ -114,42 +114,42 @@ LOSSES: dict[str, Row] = {
     "CrossEntropyLoss.smooth": (lambda: nn.CrossEntropyLoss(label_smoothing=0.1), _classes),
     "CrossEntropyLoss.soft": (
         nn.CrossEntropyLoss,
-        lambda p: (p.normal(*ROWS), p.normal(*ROWS).softmax(-1)),
+        lambda p: (p.batch(*ROWS), p.batch(*ROWS).softmax(-1)),
     ),
     "CrossEntropyLoss.images": (
         nn.CrossEntropyLoss,
-        lambda p: (p.normal(*IMAGE), p.integers(32, 8, 56, 56)),
+        lambda p: (p.batch(*IMAGE), p.integers(32, 8, 56, 56)),
     ),
-    "NLLLoss": (nn.NLLLoss, lambda p: (p.normal(*ROWS).log_softmax(-1), p.integers(768, 1024))),
+    "NLLLoss": (nn.NLLLoss, lambda p: (p.batch(*ROWS).log_softmax(-1), p.integers(768, 1024))),
     "KLDivLoss": (
         lambda: nn.KLDivLoss(reduction="batchmean"),
-        lambda p: (p.normal(*ROWS).log_softmax(-1), p.normal(*ROWS).softmax(-1)),
+        lambda p: (p.batch(*ROWS).log_softmax(-1), p.batch(*ROWS).softmax(-1)),
     ),
-    "BCELoss": (nn.BCELoss, lambda p: (p.normal(*ROWS).sigmoid(), p.normal(*ROWS).sigmoid())),
+    "BCELoss": (nn.BCELoss, lambda p: (p.batch(*ROWS).sigmoid(), p.batch(*ROWS).sigmoid())),
     "BCEWithLogitsLoss": (
         nn.BCEWithLogitsLoss,
-        lambda p: (p.normal(*ROWS), p.normal(*ROWS).sigmoid()),
+        lambda p: (p.batch(*ROWS), p.batch(*ROWS).sigmoid()),
     ),
     "PoissonNLLLoss": (nn.PoissonNLLLoss, _pair),
-    "GaussianNLLLoss": (nn.GaussianNLLLoss, lambda p: (*_pair(p), p.normal(*ROWS).square() + 0.1)),
-    "SoftMarginLoss": (nn.SoftMarginLoss, lambda p: (p.normal(*ROWS), _signs(p, *ROWS))),
-    "HingeEmbeddingLoss": (nn.HingeEmbeddingLoss, lambda p: (p.normal(*ROWS), _signs(p, *ROWS))),
+    "GaussianNLLLoss": (nn.GaussianNLLLoss, lambda p: (*_pair(p), p.batch(*ROWS).square() + 0.1)),
+    "SoftMarginLoss": (nn.SoftMarginLoss, lambda p: (p.batch(*ROWS), _signs(p, *ROWS))),
+    "HingeEmbeddingLoss": (nn.HingeEmbeddingLoss, lambda p: (p.batch(*ROWS), _signs(p, *ROWS))),
     "MarginRankingLoss": (
         nn.MarginRankingLoss,
-        lambda p: (p.normal(1 << 18), p.normal(1 << 18), _signs(p, 1 << 18)),
+        lambda p: (p.batch(1 << 18), p.batch(1 << 18), _signs(p, 1 << 18)),
     ),
     "CosineEmbeddingLoss": (nn.CosineEmbeddingLoss, lambda p: (*_pair(p), _signs(p, 1024))),
-    "TripletMarginLoss": (nn.TripletMarginLoss, lambda p: (*_pair(p), p.normal(*ROWS))),
-    "MultiMarginLoss": (nn.MultiMarginLoss, lambda p: (p.normal(256, 100), p.integers(100, 256))),
+    "TripletMarginLoss": (nn.TripletMarginLoss, lambda p: (*_pair(p), p.batch(*ROWS))),
+    "MultiMarginLoss": (nn.MultiMarginLoss, lambda p: (p.batch(256, 100), p.integers(100, 256))),
     "MultiLabelSoftMarginLoss": (
         nn.MultiLabelSoftMarginLoss,
-        lambda p: (p.normal(*ROWS), p.integers(2, *ROWS).to(p.dtype)),
+        lambda p: (p.batch(*ROWS), p.integers(2, *ROWS).to(p.dtype)),
     ),
     "CTCLoss": (
         nn.CTCLoss,
         lambda p: (
-            p.normal(50, 16, 20).log_softmax(-1), p.integers(19, 16, 30) + 1,
-            torch.full((16,), 50), torch.full((16,), 20),
+            p.normal(50, p.scaled(16), 20).log_softmax(-1), p.integers(19, 16, 30) + 1,
+            torch.full((p.scaled(16),), 50), torch.full((p.scaled(16),), 20),
         ),
     ),
 }  # fmt: skip
@@ -161,7 +161,7 @@ def _made(name: str, place: Place, gradients: bool) -> Made:
     return differentiated(built, *given) if gradients else Made(built, given)
 
 
-def programs(device: str) -> Iterator[Program]:
-    """All modules and losses, in training mode: forward and backward, in float32 and bfloat16."""
-    yield from in_both_directions("modules", MODULES, _made, device)
-    yield from in_both_directions("losses", LOSSES, _made, device)
+def programs(place: Place) -> Iterator[Program]:
+    """All modules and losses, in training mode: forward and backward, in all `DTYPES`."""
+    yield from in_both_directions("modules", MODULES, _made, place)
+    yield from in_both_directions("losses", LOSSES, _made, place)

@@ -146,42 +146,42 @@ Row = tuple[Callable[[], Any], Callable[[Place], tuple[Tensor, ...]]]
 NETWORKS: dict[str, Row] = {
     "transformer.encoder": (
         lambda: nn.TransformerEncoderLayer(256, 4, 1024, dropout=0.0, batch_first=True),
-        lambda p: (p.normal(4, 128, 256),),
+        lambda p: (p.batch(4, 128, 256),),
     ),
     "transformer.decoder": (
         lambda: nn.TransformerDecoderLayer(256, 4, 1024, dropout=0.0, batch_first=True),
-        lambda p: (p.normal(2, 64, 256), p.normal(2, 64, 256)),
+        lambda p: (p.batch(2, 64, 256), p.batch(2, 64, 256)),
     ),
-    "transformer.llama": (LlamaLayer, lambda p: (p.normal(4, 128, 256),)),
+    "transformer.llama": (LlamaLayer, lambda p: (p.batch(4, 128, 256),)),
     "transformer.mlp": (
         lambda: nn.Sequential(
             nn.LayerNorm(256), nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256)
         ),
-        lambda p: (p.normal(256, 256),),
+        lambda p: (p.batch(256, 256),),
     ),
     "convnet.conv_bn_relu": (
         lambda: nn.Sequential(nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU()),
-        lambda p: (p.normal(8, 16, 56, 56),),
+        lambda p: (p.batch(8, 16, 56, 56),),
     ),
-    "convnet.residual": (lambda: Residual(32), lambda p: (p.normal(4, 32, 28, 28),)),
+    "convnet.residual": (lambda: Residual(32), lambda p: (p.batch(4, 32, 28, 28),)),
     "convnet.residual_frozen": (
         lambda: _frozen_statistics(Residual(32)),
-        lambda p: (p.normal(4, 32, 28, 28),),
+        lambda p: (p.batch(4, 32, 28, 28),),
     ),
     "convnet.stem": (
         lambda: nn.Sequential(
             nn.Conv2d(3, 32, 7, 2, 3), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(3, 2, 1)
         ),
-        lambda p: (p.normal(4, 3, 128, 128),),
+        lambda p: (p.batch(4, 3, 128, 128),),
     ),
-    "recurrent.gru": (lambda: Recurrent(128), lambda p: (p.normal(8, 32, 128),)),
-    "experts": (lambda: Experts(128), lambda p: (p.normal(256, 128),)),
+    "recurrent.gru": (lambda: Recurrent(128), lambda p: (p.normal(8, p.scaled(32), 128),)),
+    "experts": (lambda: Experts(128), lambda p: (p.batch(256, 128),)),
     "diffusion.block": (
         lambda: Diffusion(32),
-        lambda p: (p.normal(4, 32, 32, 32), p.normal(4, 128)),
+        lambda p: (p.batch(4, 32, 32, 32), p.batch(4, 128)),
     ),
-    "quantised.linear": (lambda: Quantised(512), lambda p: (p.normal(64, 512),)),
-    "quantised.round": (lambda: _Function(_rounded), lambda p: (p.normal(1024, 768),)),
+    "quantised.linear": (lambda: Quantised(512), lambda p: (p.batch(64, 512),)),
+    "quantised.round": (lambda: _Function(_rounded), lambda p: (p.batch(1024, 768),)),
 }  # fmt: skip
 
 
@@ -202,6 +202,6 @@ def _made(name: str, place: Place, gradients: bool) -> Made:
     return differentiated(network, *given) if gradients else Made(network, given)
 
 
-def programs(device: str) -> Iterator[Program]:
-    """All networks in training mode: forward and backward, in float32 and bfloat16."""
-    yield from in_both_directions("networks", NETWORKS, _made, device)
+def programs(place: Place) -> Iterator[Program]:
+    """All networks in training mode: forward and backward, in all `DTYPES`."""
+    yield from in_both_directions("networks", NETWORKS, _made, place)

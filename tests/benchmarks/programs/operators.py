@@ -91,6 +91,6 @@ def _made(name: str, place: Place, gradients: bool) -> Made:
     return Made(function, given, tuple(leaves), tuple(sample.kwargs.items()))
 
 
-def programs(device: str) -> Iterator[Program]:
-    """All operators: forward and backward, in float32 and bfloat16."""
-    yield from in_both_directions("operators", sorted(_database()), _made, device)
+def programs(place: Place) -> Iterator[Program]:
+    """All operators: forward and backward, in all `DTYPES`."""
+    yield from in_both_directions("operators", sorted(_database()), _made, place)

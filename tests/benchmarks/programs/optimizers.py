@@ -37,7 +37,7 @@ def _made(place: Place, kind: str, options: dict[str, Any], sizes: list[tuple[in
     return Made(optimizer.step, (), updated=tuple(parameters))
 
 
-def programs(device: str) -> Iterator[Program]:
+def programs(place: Place) -> Iterator[Program]:
     """Each optimizer with its default options, and some with others, over each list."""
     kinds = [
         name
@@ -56,6 +56,6 @@ def programs(device: str) -> Iterator[Program]:
                 options: dict[str, Any] = options,
                 sizes: list[tuple[int, ...]] = sizes,
             ) -> Made:
-                return _made(Place(device), kind, options, sizes)
+                return _made(place, kind, options, sizes)
 
             yield Program(f"optimizers/{variant}.{name}", "optimizers", made)

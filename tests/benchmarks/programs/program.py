@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
+DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 
 
 @dataclass(frozen=True)
@@ -18,18 +18,29 @@ class Place:
     """Where a program runs, and how large its tensors are."""
 
     device: str
+    scale: int = 1
+    """What the first size of most inputs is multiplied by."""
     dtype: torch.dtype = torch.float32
 
+    def of(self, dtype: torch.dtype) -> Place:
+        """The same place, for tensors of another dtype."""
+        return replace(self, dtype=dtype)
+
     def scaled(self, size: int) -> int:
-        """A size for a CPU, or eight times as much on a GPU."""
-        return size if self.device == "cpu" else size * 8
+        """A size times the scale."""
+        return size * self.scale
+
+    def batch(self, *size: int) -> Tensor:
+        """Normally distributed numbers, of which the first size is scaled."""
+        return self.normal(self.scaled(size[0]), *size[1:])
 
     def normal(self, *size: int) -> Tensor:
         """Normally distributed numbers."""
         return torch.randn(size, device=self.device, dtype=self.dtype)
 
     def integers(self, below: int, *size: int) -> Tensor:
-        """Integers from 0 to a bound."""
+        """Integers from 0 to a bound. The first size is scaled."""
+        size = (self.scaled(size[0]), *size[1:])
         return torch.randint(0, below, size, device=self.device)
 
     def trained(self, module: nn.Module) -> nn.Module:
@@ -109,20 +120,20 @@ def in_both_directions(
     family: str,
     names: Iterable[str],
     make: Callable[[str, Place, bool], Made],
-    device: str,
+    place: Place,
 ) -> Iterator[Program]:
-    """Each program in float32 and bfloat16, forward and with gradients.
+    """Each program in all `DTYPES`, forward and with gradients.
 
     `make` takes the name, the place, and whether gradients are wanted.
     """
     for name in names:
         for short, dtype in DTYPES.items():
-            place = Place(device, dtype)
+            there = place.of(dtype)
             for gradients in (False, True):
                 suffix = f"{short}.grad" if gradients else short
 
                 def made(
-                    name: str = name, place: Place = place, gradients: bool = gradients
+                    name: str = name, place: Place = there, gradients: bool = gradients
                 ) -> Made:
                     return make(name, place, gradients)
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from programs.program import Made, Place, Program, differentiated
+from programs.program import DTYPES, Made, Place, Program, differentiated
 
 KINDS: dict[str, Callable[..., Any]] = {
     "sum": torch.sum,
@@ -70,8 +70,8 @@ def _reduction(
     return Made(lambda x: function(x, dim=over), (x,))
 
 
-def programs(device: str) -> Iterator[Program]:
-    """All reductions in float32; those of several axes in bfloat16 too; gradients of some."""
+def programs(place: Place) -> Iterator[Program]:
+    """All reductions in float32; contiguous ones in all `DTYPES`."""
     for shape, size in SIZES.items():
         for strides in STRIDES:
             for over in _choices(size):
@@ -80,10 +80,12 @@ def programs(device: str) -> Iterator[Program]:
                     several |= {k: (f, over[0]) for k, f in OF_ONE_AXIS.items()}
                 for kind, (function, axes) in several.items():
                     named = f"reductions/{kind}.{shape}.{''.join(map(str, over))}.{strides}"
-                    yield _program(f"{named}.f32", Place(device), function, axes, shape, strides)
-                    if strides == "contiguous":
-                        half = Place(device, torch.bfloat16)
-                        yield _program(f"{named}.bf16", half, function, axes, shape, strides)
+                    for short, dtype in DTYPES.items():
+                        if dtype is torch.float32 or strides == "contiguous":
+                            there = place.of(dtype)
+                            yield _program(
+                                f"{named}.{short}", there, function, axes, shape, strides
+                            )
 
 
 def _program(
@@ -92,7 +94,7 @@ def _program(
     return Program(name, "reductions", lambda: _reduction(place, function, over, shape, strides))
 
 
-def gradients(device: str) -> Iterator[Program]:
+def gradients(place: Place) -> Iterator[Program]:
     """Gradients of reductions over one axis."""
     for shape, size in SIZES.items():
         for axis in range(len(size)):
@@ -104,7 +106,7 @@ def gradients(device: str) -> Iterator[Program]:
                     axis: int = axis,
                     function: Callable[..., Any] = function,
                 ) -> Made:
-                    x = Place(device).normal(*size)
+                    x = place.batch(*size)
                     return differentiated(lambda x: function(x, dim=axis), x)
 
                 yield Program(f"reductions/{kind}.{shape}.{axis}.f32.grad", "reductions", made)
