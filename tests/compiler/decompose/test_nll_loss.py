@@ -34,6 +34,25 @@ def test_gradients_are_those_of_eager(options: dict[str, Any]) -> None:
     assert_same(gradients(compiled(losses), copies(inputs)), gradients(losses, inputs))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_more_targets_than_float16_has_numbers_have_a_mean(
+    dtype: torch.dtype, weighted: bool
+) -> None:
+    """Eager's loss of float16 is NaN on a CPU, and right on a GPU."""
+    logits = f32(70_000, 4).to(dtype)
+    target = torch.arange(70_000) % 4
+    weight = torch.tensor([0.5, 1.0, 2.0, 1.0], dtype=dtype) if weighted else None
+
+    def loss(x: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
+        return F.nll_loss(x, target, weight)
+
+    expected = loss(logits.float(), None if weight is None else weight.float())
+    torch.testing.assert_close(
+        compiled(loss)(logits, weight).float(), expected, rtol=1e-2, atol=1e-3
+    )
+
+
 def test_no_float32_copy_of_half_precision_logits_is_saved() -> None:
     target = torch.randint(0, 50, (32,))
     logits = f32(32, 50).bfloat16().requires_grad_()
