@@ -33,8 +33,11 @@ def has_half_values(kernel: FlatKernel) -> bool:
     )
 
 
-def with_half_values(kernel: FlatKernel) -> FlatKernel:
-    """Return the kernel with half values as floats, and without roundings that change nothing."""
+def with_half_values(kernel: FlatKernel, *, of_bits: bool = True) -> FlatKernel:
+    """Return the kernel with half values as floats, and without roundings that change nothing.
+
+    With `of_bits`, floats whose bits can be rounded to bfloat16 as those of a number are.
+    """
     widening = Widening(kernel.nodes)
     nodes = [replace(n, body=widening.body(n)) for n in kernel.nodes]
     needed, changed = set(kernel.stored), list[FlatNode]()
@@ -43,7 +46,8 @@ def with_half_values(kernel: FlatKernel) -> FlatKernel:
             node = replace(node, dtype=torch.float32, body=widening.wide(node.body))
         needed |= {load.buffer for load in loads(node.body) if load.dtype in HALVES}
         changed.append(node)
-    return replace(kernel, nodes=_rounding_bits(reversed(changed)))
+    changed.reverse()
+    return replace(kernel, nodes=_rounding_bits(changed) if of_bits else tuple(changed))
 
 
 def _rounding_bits(nodes: Iterable[FlatNode]) -> tuple[FlatNode, ...]:

@@ -61,11 +61,11 @@ class TritonAccumulator:
         return lines
 
     def update(self, value: str, place: str) -> list[str]:
-        """Statements that accumulate a tile of values. Masked values are neutral elements."""
+        """Statements that accumulate the next tile of a row. Masked values are neutral elements."""
         best = f"best_{self.name}"
         if self.by_place:
             state = f"{best}, place_{self.name}"
-            return [f"{state} = library.{self.kind}({best}, place_{self.name}, {value}, {place})"]
+            return [f"{state} = library.next_{self.kind}({state}, {value}, {place})"]
         if self.kind == "sum":
             return [f"{best} = ({best} + {value}).to({TYPES[self.dtype]})"]
         return [f"{best} = {COMBINE[self.kind]}({best}, {value}).to({TYPES[self.dtype]})"]

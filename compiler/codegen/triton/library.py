@@ -176,6 +176,20 @@ def argmin(value, place, other, other_place):
     return tl.where(wins, value, other), tl.where(wins, place, other_place)
 
 
+@triton.jit
+def next_argmax(best, place, value, value_place):
+    """Return the larger of a state and a later element, as `argmax`, without comparing places."""
+    wins = ((best == best) & ~(value <= best)) | (place == NO_PLACE)
+    return tl.where(wins, value, best), tl.where(wins, value_place, place)
+
+
+@triton.jit
+def next_argmin(best, place, value, value_place):
+    """Return the smaller of a state and a later element, as `argmin`, without comparing places."""
+    wins = ((best == best) & ~(value >= best)) | (place == NO_PLACE)
+    return tl.where(wins, value, best), tl.where(wins, value_place, place)
+
+
 LOWEST = tl.constexpr(-3.4028234663852886e38)
 LOG2_E = tl.constexpr(1.4426950408889634)
 

@@ -13,10 +13,11 @@ from itertools import count
 import torch
 
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel
+from tcdebug.compiler.codegen.kernels.half_values import HALVES
 from tcdebug.compiler.codegen.triton.emit import INNER, LOOP, TOP, TritonEmitter, TritonValue
 from tcdebug.compiler.codegen.triton.idioms import with_idioms
 from tcdebug.compiler.codegen.triton.kernel import TEXTS, lines_of_origin, places
-from tcdebug.compiler.codegen.triton.text import HALVES, TYPES
+from tcdebug.compiler.codegen.triton.text import TYPES
 from tcdebug.compiler.codegen.triton.tiles import MULTIPROCESSORS, Tile, TileDimension, power_of_two
 from tcdebug.compiler.ir.arithmetic.index import Atom, Axis, Index, product, to_index
 from tcdebug.compiler.ir.arithmetic.index_text import render

@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping
 
 import torch
 
+from tcdebug.compiler.codegen.kernels.half_values import HALVES, NARROW
 from tcdebug.compiler.codegen.kernels.truncating_text import TruncatingText
 from tcdebug.compiler.ir.arithmetic.index import Atom, Axis, Quotient, Remainder, Symbol
 from tcdebug.compiler.ir.arithmetic.index_text import render
 from tcdebug.compiler.ir.arithmetic.order import Extremum
 from tcdebug.compiler.ir.expr import Call, Constant, Indirect
 from tcdebug.compiler.ir.operations import FLOATS, INTEGERS
+from tcdebug.compiler.ir.representable import ROUND
 
 TYPES: dict[torch.dtype, str] = {
     torch.float32: "tl.float32",
@@ -70,8 +72,6 @@ WRITABLE = (
 )  # fmt: skip
 """Every operation of the loop IR that can be written in Triton."""
 
-HALVES = (torch.bfloat16, torch.float16)
-
 
 def literal(constant: Constant) -> str:
     """Return a constant as a Triton scalar of its type."""
@@ -121,7 +121,7 @@ class TritonIndex(TruncatingText):
 def operation(node: Call, operands: list[str]) -> str:
     """Return an operation on operands that are Triton values."""
     name, source = node.name, node.args[0].dtype
-    if name == "cast":
+    if name in ("cast", NARROW):
         return cast(operands[0], source, node.dtype)
     if name in INFIX:
         return f"{operands[0]} {INFIX[name]} {operands[1]}"
@@ -157,6 +157,10 @@ SPECIAL: dict[str, Callable[[list[str], torch.dtype], str]] = {
     "neg": lambda o, d: f"{o[0]} * -1.0" if d in FLOATS else f"-{o[0]}",
     # plain division of float32 is within 2 ulp; eager's is correctly rounded
     "div": lambda o, d: f"tl.div_rn({', '.join(o)})" if d == torch.float32 else " / ".join(o),
+    ROUND[torch.bfloat16]: lambda o, d: f"{o[0]}.to(tl.bfloat16).to(tl.float32)",
+    ROUND[torch.float16]: lambda o, d: f"{o[0]}.to(tl.float16).to(tl.float32)",
+    # close enough to the quotient of two numbers of bfloat16 to round to the same one
+    "bfloat16_quotient": lambda o, d: " / ".join(o),
     # tl.sqrt of float32 is approximate, and tl.sqrt_rn takes nothing else
     "sqrt": lambda o, d: f"tl.sqrt{'_rn' if d == torch.float32 else ''}({o[0]})",
     "bitwise_not": lambda o, d: f"{o[0]} == 0" if d == torch.bool else f"~{o[0]}",

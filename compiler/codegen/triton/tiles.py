@@ -40,6 +40,14 @@ SIDE_BYTES, PATCH = 32, 1 << 14
 """Bytes of a side of a rectangle of rows, and the most elements of its rows."""
 HELD_BYTES = 1 << 13
 """The most bytes of rows, read by two sweeps, to hold in registers; longer rows are read again."""
+WARP_ROWS, WARP_COLUMNS = 1024, 2048
+"""Elements of whole rows, or of whole columns, for each warp of a program."""
+SHORT = 64
+"""The longest row, in elements, for which a warp has as many elements as in a pointwise kernel."""
+HELD_ROW_BYTES = 48
+"""The most bytes of the rows that a kernel reads, per element, for a warp to have `WARP_ROWS`."""
+BUSY = MULTIPROCESSORS * 16
+"""Warps that keep the device busy. A kernel with fewer programs has more warps in each."""
 LONG = 1 << 16
 """The length of a row, in elements, from which twice the bytes are in flight."""
 LINES = 1024
@@ -217,6 +225,7 @@ def _rows(kernel: FlatKernel, *, persistent: bool) -> Tile:
     columns = runs_along_outer(kernel)
     length = inner.constant
     held = sum(1 for n in kernel.nodes for e in loads(n.body) if e.index and n.inside)
+    heavy = held * widest(kernel) > HELD_ROW_BYTES
     limit = ROW // max(1, power_of_two(held) // 2)
     sweeps = sum(part.sweep for part in segments(online(kernel)[0]))
     if columns:
@@ -231,18 +240,29 @@ def _rows(kernel: FlatKernel, *, persistent: bool) -> Tile:
     if columns and length is not None and fits and (patched := _patched(kernel, length)):
         return patched
     if length is not None and (fits or kernel.sorts):
-        return _whole_rows(kernel, power_of_two(length), outer, columns=columns)
+        return _whole_rows(kernel, power_of_two(length), outer, columns=columns, heavy=heavy)
     if columns:
-        x = min(COLUMN_BYTES // widest(kernel), power_of_two(outer))
-        return _tile(kernel, x, COLUMN_TILE * more // x, 4 * more, persistent=False)
+        return _columns(kernel, outer, more)
     length = estimate(inner)
     if kernel.scans:
         return _tile(kernel, 1, min(2048, power_of_two(length)), 4, persistent=False)
-    each = THREAD_BYTES // widest(kernel) * (2 if length >= LONG else 1)
-    block = WARP * 32 * each
+    if sweeps == 1:
+        each, most = THREAD_BYTES // max(4, widest(kernel)), 16
+    else:
+        each, most = THREAD_BYTES // widest(kernel) * (2 if length >= LONG else 1), 32
+    block = WARP * most * each
     while block > WARP * 8 * each and -(-length // block) * block > length * FULL:
         block //= 2
     return _tile(kernel, 1, block, block // (WARP * each), persistent=False)
+
+
+def _columns(kernel: FlatKernel, outer: int, more: int) -> Tile:
+    """Return a tile that steps down some columns."""
+    x, size, warps = COLUMN_BYTES // widest(kernel), COLUMN_TILE * more, 4 * more
+    if widest(kernel) == 4 and not kernel.scans and outer >= 2 * x * MULTIPROCESSORS * 4:
+        x, size = 2 * x, size // 2
+    x = min(x, power_of_two(outer))
+    return _tile(kernel, x, size // x, warps, persistent=False)
 
 
 def _more_warps(kernel: FlatKernel, outer: int) -> int:
@@ -317,7 +337,11 @@ def _row_bytes(kernel: FlatKernel) -> int:
     return sum(size for where, size in axes if where & inner and where & outer)
 
 
-def _whole_rows(kernel: FlatKernel, row: int, outer: int, *, columns: bool) -> Tile:
+def _whole_rows(kernel: FlatKernel, row: int, outer: int, *, columns: bool, heavy: bool) -> Tile:
+    """Return a tile of whole rows, in as few warps as keep the device busy.
+
+    Warps of one row combine their results through shared memory, and wait for each other.
+    """
     x, width = 1, COLUMN_BYTES // widest(kernel)
     if columns:
         while x < width and x < outer and (x < 16 or x * row < 2 * COLUMN_TILE):
@@ -329,8 +353,13 @@ def _whole_rows(kernel: FlatKernel, row: int, outer: int, *, columns: bool) -> T
             x *= 2
     elements = x * row
     each = 32 if columns else THREAD_BYTES // widest(kernel)
-    warps = min(32, max(1, power_of_two(elements // (WARP * each))))
-    return _tile(kernel, x, row, max(warps, min(4, elements // WARP or 1)), persistent=True)
+    most = min(32, max(1, power_of_two(elements // (WARP * each)), min(4, elements // WARP)))
+    if heavy or not (columns or SHORT < row <= WARP_ROWS):
+        return _tile(kernel, x, row, most, persistent=True)
+    warps = min(most, max(1, elements // (WARP_COLUMNS if columns else WARP_ROWS)))
+    while warps < most and warps * (outer // x) < BUSY:
+        warps *= 2
+    return _tile(kernel, x, row, warps, persistent=True)
 
 
 def _tile(kernel: FlatKernel, x: int, r: int, warps: int, *, persistent: bool) -> Tile:
