@@ -8,10 +8,13 @@ import pytest
 import torch
 from graphs import applied, aten_graph, ops
 from judge import assert_as_eager, assert_same, compiled
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 from torch_versions import needs_torch
 
 from tcdebug.compiler.passes.channels_last import channels_last
+from tcdebug.compiler.passes.replacement import FIXED_STRIDES
 
 X = torch.randn(2, 3, 11, 10, generator=torch.Generator().manual_seed(0))
 W1 = torch.randn(5, 3, 3, 3, generator=torch.Generator().manual_seed(1))
@@ -117,6 +120,111 @@ def test_a_view_of_the_result_sees_the_old_layout() -> None:
     changed, module = applied(channels_last, aten_graph(function, X, W1, W2))
     assert changed
     assert_same(module(X, W1, W2), function(X, W1, W2))
+
+
+@pytest.fixture
+def cudnn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layouts of fake convolutions as cuDNN chooses them, on a machine without it."""
+
+    def layout(*given: Any) -> torch.memory_format:
+        formats = [torch.contiguous_format, torch.channels_last]
+        operands = given[:2]
+        return formats[
+            any(
+                not x.is_contiguous() and x.is_contiguous(memory_format=formats[1])
+                for x in operands
+            )
+        ]
+
+    monkeypatch.setattr(torch._C, "_conv_determine_backend_memory_format", layout)
+
+
+def on_gpu(function: Any, *sizes: tuple[int, ...], dtype: torch.dtype) -> torch.fx.GraphModule:
+    with FakeTensorMode():
+        return make_fx(function)(*(torch.empty(s, device="cuda", dtype=dtype) for s in sizes))
+
+
+def gradients(upstream: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> Any:
+    one, none = [1, 1], [0, 0]
+    result = torch.ops.aten.convolution_backward(
+        upstream * 2, x, w, None, one, one, one, False, none, 1, [True, True, False]
+    )
+    return result[0].relu(), result[1]
+
+
+IMAGE, FILTERS = (4, 32, 28, 28), (32, 32, 3, 3)
+
+
+@pytest.mark.usefixtures("cudnn")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_on_a_gpu_a_convolution_and_its_gradients_have_channels_last(dtype: torch.dtype) -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.conv2d(x, w, padding=1).relu()
+
+    changed, module = applied(channels_last, on_gpu(function, IMAGE, FILTERS, dtype=dtype))
+    assert changed
+    assert layouts(module, torch.ops.aten.relu.default) == [True]
+    assert ops(module)["clone.default"] == 2  # of the image and of the result
+
+    graph = on_gpu(gradients, IMAGE, IMAGE, FILTERS, dtype=dtype)
+    before = [r.meta["val"].stride() for r in graph.graph.output_node().args[0]]
+    changed, module = applied(channels_last, graph)
+    assert changed
+    assert layouts(module, torch.ops.aten.relu.default) == [True]
+    assert [r.meta["val"].stride() for r in module.graph.output_node().args[0]] == before
+    assert ops(module)["clone.default"] == 4  # two images, and both gradients
+
+
+@pytest.mark.usefixtures("cudnn")
+def test_a_tensor_that_is_only_saved_for_backward_keeps_channels_last() -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> Any:
+        y = torch.conv2d(x, w, padding=1)
+        return y.sum(), y.sigmoid()
+
+    graph = on_gpu(function, IMAGE, FILTERS, dtype=torch.bfloat16)
+    graph.graph.output_node().meta[FIXED_STRIDES] = 1
+    changed, module = applied(channels_last, graph)
+    assert changed
+    saved: Any = module.graph.output_node().args[0]
+    assert saved[1].meta["val"].stride() == (25088, 1, 896, 32)
+    assert ops(module)["clone.default"] == 1
+
+
+@pytest.mark.usefixtures("cudnn")
+@pytest.mark.parametrize(
+    ("image", "filters", "dtype", "tensor_cores", "expected"),
+    [
+        (IMAGE, (64, 32, 1, 1), torch.bfloat16, True, False),
+        ((4, 17, 28, 28), (33, 17, 3, 3), torch.bfloat16, True, False),
+        ((4, 3, 128, 128), (32, 3, 7, 7), torch.bfloat16, True, True),
+        (IMAGE, FILTERS, torch.float32, False, False),
+        (IMAGE, FILTERS, torch.float16, False, True),
+    ],
+    ids=["products", "odd channels", "few channels", "float32 without TF32", "float16"],
+)
+def test_on_a_gpu_a_convolution_is_converted_if_tensor_cores_gain_from_it(
+    monkeypatch: pytest.MonkeyPatch,
+    image: tuple[int, ...],
+    filters: tuple[int, ...],
+    dtype: torch.dtype,
+    tensor_cores: bool,
+    expected: bool,
+) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", tensor_cores)
+    graph = on_gpu(lambda x, w: torch.conv2d(x, w).relu(), image, filters, dtype=dtype)
+    assert applied(channels_last, graph)[0] == expected
+
+
+def test_nothing_is_converted_where_convolutions_keep_no_layout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Some of torch's own kernels return contiguous images, whatever their operand's layout is."""
+    monkeypatch.setattr(
+        torch._C, "_conv_determine_backend_memory_format", lambda *given: torch.contiguous_format
+    )
+    other = (4, 32, 26, 26)  # torch keeps the results of fake operators for those of other tests
+    graph = on_gpu(gradients, other, other, FILTERS, dtype=torch.bfloat16)
+    assert not applied(channels_last, graph)[0]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
