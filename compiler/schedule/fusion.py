@@ -32,6 +32,7 @@ from tcdebug.compiler.ir.graph import (
 )
 from tcdebug.compiler.schedule.align import Loops, align, loops_of
 from tcdebug.compiler.schedule.dependencies import Dependencies
+from tcdebug.compiler.schedule.scans import held_whole, may_scan_together, scans
 
 LARGEST_KERNEL = 48
 """The most nodes in a kernel. More make the C++ compiler slow and spill registers."""
@@ -40,9 +41,6 @@ LARGEST_WORK = 1500
 float16, and the time grows faster than the work."""
 ROW_IN_CACHE = 1 << 16
 """The longest single row, in elements, that a kernel may sweep several times."""
-
-SIMPLE = 8
-"""The arithmetic per point from which scans stay apart."""
 
 LONGEST_TURNED_ROW = 64
 """The longest row that a program on a GPU can read along and store across, or the reverse."""
@@ -137,8 +135,7 @@ class Fusion:
             return False
         if any(self.in_memory & a.names & reads(n) for n in b.loops.nodes):
             return False
-        beside = scans_beside_inner_loops(a.loops, b.loops)
-        if beside and (linked(a, b) or not only_scans_of_cpu(a.loops, b.loops)):
+        if not may_scan_together(a.loops, b.loops, linked=linked(a, b)):
             return False
         if any(isinstance(n, Scatter) for n in (*a.loops.nodes, *b.loops.nodes)):
             return False  # the points of a scatter run one after the other
@@ -146,7 +143,7 @@ class Fusion:
             ordered = self._in_order(merged)
             if not legal(ordered, self.memory, self.buffers) or not pays(ordered):
                 continue
-            if beside and sweeps(ordered) > 1:
+            if scans(ordered) and sweeps(ordered) > 1 and not held_whole(ordered):
                 continue
             if not linked(a, b) and not meets(ordered, a.names):
                 continue
@@ -233,28 +230,6 @@ def meets(loops: Loops, names: set[str]) -> bool:
     for node in loops.nodes:
         touched[node.name in names].update(load.key for load in loads(node.body) if load.index)
     return not touched[0].isdisjoint(touched[1])
-
-
-def scans_beside_inner_loops(first: Loops, second: Loops) -> bool:
-    """Return whether a scan would share inner loops.
-
-    Another sweep could not read the scan's states.
-    """
-    nodes = (*first.nodes, *second.nodes)
-    return bool(first.inner and second.inner) and any(isinstance(n, Scan) for n in nodes)
-
-
-def only_scans_of_cpu(first: Loops, second: Loops) -> bool:
-    """Return whether the groups reduce nothing, and a CPU runs their scans of simple values.
-
-    A reduction in the loop of a scan would not be vectorized, nor what one scan reads of another.
-    Other values are computed in a loop of their own (codegen/cpp/scan_pieces.py).
-    """
-    nodes = (*first.nodes, *second.nodes)
-    if sum(arithmetic(n.body) for n in nodes) >= SIMPLE:
-        return False
-    on_cpu = all(n.out.device.type == "cpu" for n in nodes)
-    return on_cpu and not any(isinstance(n, Reduction) for n in nodes)
 
 
 def legal(loops: Loops, memory: Mapping[str, str], buffers: Mapping[str, Buffer]) -> bool:

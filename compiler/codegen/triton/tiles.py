@@ -239,7 +239,8 @@ def _rows(kernel: FlatKernel, *, persistent: bool) -> Tile:
     fits = persistent and length is not None and length <= limit and not wasteful
     if columns and length is not None and fits and (patched := _patched(kernel, length)):
         return patched
-    if length is not None and (fits or kernel.sorts):
+    held_whole = kernel.sorts or (kernel.scans and sweeps > 1)  # see `schedule/scans.py`
+    if length is not None and (fits or held_whole):
         return _whole_rows(kernel, power_of_two(length), outer, columns=columns, heavy=heavy)
     if columns:
         return _columns(kernel, outer, more)

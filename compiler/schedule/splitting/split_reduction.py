@@ -5,8 +5,8 @@ each piece is reduced to a partial result, and a second reduction combines these
 reductions whose elements can be combined in any order.
 
 A reduction of everything to one result, such as the mean of a softmax, may read results of
-reductions of rows. Its pieces are then rows too, so that one kernel computes both and the elements
-between them are not stored.
+reductions or scans of rows. Its pieces are then rows too, so that one kernel computes both and the
+elements between them are not stored.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def split_reductions(graph: Graph, gate: Gate) -> tuple[Graph, dict[str, str]]:
     """
     nodes: list[Node] = []
     buffers = graph.buffers()
-    summed: dict[str, Index] = {}  # value -> the length of the rows that it is reduced from
+    summed: dict[str, Rows] = {}
     divided: dict[str, DividedSum] = {}
     parts: dict[str, str] = {}
     taken = {node.name for node in graph.nodes}
@@ -92,8 +92,8 @@ def split_reductions(graph: Graph, gate: Gate) -> tuple[Graph, dict[str, str]]:
         found = pieces(reduction, buffers) if reduction else None
         if (found is None and total is None) or not gate.allows(UNIT, node.name):
             nodes.append(node)
-            if (length := _row_length(node, summed, buffers)) is not None:
-                summed[node.name] = length
+            if (row := _rows(node, summed, buffers)) is not None:
+                summed[node.name] = row
             continue
         assert isinstance(node, Reduction)
         name = fresh(f"{node.name}_piece", taken)
@@ -300,20 +300,35 @@ def neutral_of(node: Reduction | Scan) -> Expr:
     return constant(node.body.dtype, neutral(kind, node.body.dtype))
 
 
-def _row_length(
-    node: Node, summed: Mapping[str, Index], buffers: Mapping[str, Buffer]
-) -> Index | None:
-    """The length of the rows that the elements of a value are computed from; None if unknown."""
+@dataclass(frozen=True)
+class Rows:
+    """The rows that a value is computed from: their length, and the dimensions along a scan."""
+
+    length: Index
+    along: frozenset[int] = frozenset()
+
+
+def _rows(node: Node, summed: Mapping[str, Rows], buffers: Mapping[str, Buffer]) -> Rows | None:
+    """Return the rows that the elements of a value are computed from; None if unknown."""
     if isinstance(node, Reduction):
-        return product(a.size for a in node.reduced)
+        return Rows(product(a.size for a in node.reduced))
+    if isinstance(node, Scan):
+        over = frozenset(node.reduced)
+        along = frozenset(d for d, index in enumerate(node.index) if index.axes & over)
+        return Rows(product(a.size for a in node.reduced), along)
     if not isinstance(node, Pointwise):
         return None
-    read = {load.buffer for load in loads(node.body) if load.buffer in summed}
-    lengths = {summed[name] for name in read if buffers[name].numel == node.out.numel}
-    return lengths.pop() if len(lengths) == 1 else None
+    found = {
+        summed[load.buffer]
+        for load in loads(node.body)
+        if load.buffer in summed
+        and buffers[load.buffer].numel == node.out.numel
+        and (not summed[load.buffer].along or load.index == node.index)
+    }
+    return found.pop() if len(found) == 1 else None
 
 
-def _rows_of_operands(node: Reduction, summed: Mapping[str, Index]) -> tuple[Axis, ...]:
+def _rows_of_operands(node: Reduction, summed: Mapping[str, Rows]) -> tuple[Axis, ...]:
     """Return the axes of the rows that operands of a reduction to one result are computed from.
 
     Empty if there are none, or if they are computed from different rows.
@@ -324,10 +339,12 @@ def _rows_of_operands(node: Reduction, summed: Mapping[str, Index]) -> tuple[Axi
     for load in loads(node.body):
         if load.buffer not in summed:
             continue
-        used = frozenset[Axis]().union(*(index.axes for index in load.index))
+        row = summed[load.buffer]
+        across = [index.axes for d, index in enumerate(load.index) if d not in row.along]
+        used = frozenset[Axis]().union(*across)
         inner = product(a.size for a in node.reduced if a not in used)
         rows = tuple(a for a in node.reduced if a in used)
-        found.add(rows if inner != 1 and inner == summed[load.buffer] else ())
+        found.add(rows if inner != 1 and inner == row.length else ())
     return found.pop() if len(found) == 1 else ()
 
 

@@ -117,6 +117,7 @@ OF_ROWS: dict[str, Loss] = {
     "norm": lambda x: (F.rms_norm(x, (1000,)) * x).sum(),
     "layer norm": lambda x: F.layer_norm(x, (1000,)).square().mean(),
     "largest": lambda x: (x / x.amax(-1, keepdim=True)).sum(),
+    "running sum": lambda x: x.cumsum(-1).mean(),
 }
 
 

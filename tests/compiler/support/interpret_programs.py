@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from tcdebug.compiler.lower.indexing import sorting
 from tcdebug.compiler.operators.philox import random_bits
-from tcdebug.compiler.schedule import combo_kernels, recompute
+from tcdebug.compiler.schedule import combo_kernels, recompute, scans
 from tcdebug.compiler.schedule.splitting import split_reduction, split_scan
 
 INF = float("inf")
@@ -107,6 +107,20 @@ def windows(x: torch.Tensor, y: torch.Tensor) -> Any:
         F.unfold(x, 3, dilation=2, padding=2),
         F.fold(y, (9, 8), (3, 2), padding=(1, 0), stride=(2, 1)),
         F.fold(y[:, :, :4], (7, 7), (3, 2), stride=(4, 5)),
+    )
+
+
+def scans_and_reductions(x: torch.Tensor) -> Any:
+    """What one kernel computes of a row: sums of running sums, and running sums of a softmax."""
+    running = x.cumsum(1)
+    return (
+        running.softmax(1),
+        running.cumsum(1),
+        running.mean(),
+        x.softmax(1).cumsum(1) * 2,
+        (x - x.mean(1, keepdim=True)).cumsum(1),
+        x.cummax(1).values.sum(1),
+        running / running.norm(dim=0),
     )
 
 
@@ -264,6 +278,8 @@ def further_programs() -> dict[str, Program]:
             (),
         ),
         "scattered": (scattered, (r(6, 5), r(9, 5), torch.randint(0, 6, (9, 5))), ()),
+        "scans and reductions": (scans_and_reductions, (r(7, 129),), ()),
+        "scans and reductions in loops": (scans_and_reductions, (r(3, 1100).double(),), LOOPED),
         "running sum": (lambda x: x.cumsum(-1), (r(5, 70),), ()),
         "running sum in loops": (lambda x: x.cumsum(-1), (r(3, 3000).double(),), LOOPED),
         "running extremes": (running, (repeated(3, 40), r(2, 70)), ()),
@@ -323,7 +339,7 @@ def difference(program: Program, **options: Any) -> str:
 def main(step: int = 6) -> None:
     """A line for every `step`-th program: its name, and its difference from eager."""
     written = install()
-    for unit in (split_reduction, split_scan, recompute, combo_kernels, sorting):  # for GPUs
+    for unit in (split_reduction, split_scan, scans, recompute, combo_kernels, sorting):  # of GPUs
         unit.DEVICES = ("cpu",)
     usual = split_reduction.PIECE
     torch.manual_seed(0)

@@ -194,6 +194,6 @@ def test_backward_of_a_layer_norm_has_one_row_kernel_and_one_column_kernel() -> 
     tiles = [described(k.tile) for k in source.kernels.values()]
     assert tiles == [
         "x1 r1024 w1 whole",
-        "x32 r128 w4 whole",
+        "x32 r128 w2 whole",
         "x1 w4",  # the sums of the pieces, for weight and bias, in one launch
     ]
