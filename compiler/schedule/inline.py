@@ -54,6 +54,8 @@ MOST_READ_ACROSS = 4
 
 Those that are the same along an axis, such as the statistics of a norm, do not count.
 """
+FEW = 16
+"""A consumer that reads at most one element in so many computes these itself."""
 LARGEST_BODY = 300
 """The most expression nodes in a body after inlining."""
 
@@ -71,11 +73,18 @@ def inline_producers(graph: Graph, gate: Gate) -> Graph:
             return node
         return chosen
 
+    stored = {node.name for node in graph.nodes if isinstance(node, Extern)}
+    stored |= {given.name for given in graph.inputs} | graph.constants.keys()
+
+    def anyway(producer: Pointwise, consumer: Node) -> bool:
+        more = [load for load in _whole_loads(producer) if load.buffer not in stored]
+        return reads_few(producer, consumer) and len(more) <= 1  # which may then be stored
+
     while True:
-        smaller = inlined_where(graph, gate, UNIT, too_expensive, prepared)
-        if len(smaller.nodes) == len(graph.nodes):
-            return smaller
-        graph = smaller
+        changed = inlined_where(graph, gate, UNIT, too_expensive, prepared, anyway)
+        if [*map(id, changed.nodes)] == [*map(id, graph.nodes)]:
+            return changed
+        graph = changed
 
 
 def inlined_where(
@@ -84,11 +93,13 @@ def inlined_where(
     unit: str,
     refuses: Callable[[Pointwise, Sequence[Node], bool], str],
     prepared: Callable[[Node], Node] = lambda node: node,
+    anyway: Callable[[Pointwise, Node], bool] = lambda producer, consumer: False,
 ) -> Graph:
     """Return the graph with producers computed inside their consumers, where that is legal.
 
     `refuses` takes a producer, its consumers, and whether it is in memory in any case. It returns
-    why the producer is stored, or an empty text. `prepared` rewrites a node that has its producers.
+    why the producer is stored, or an empty text. It is not asked about consumers that compute a
+    producer `anyway`, unless that is in memory. `prepared` rewrites a node that has its producers.
     """
     nodes: dict[str, Node] = {node.name: node for node in graph.nodes}
     position = {name: k for k, name in enumerate(nodes)}
@@ -109,8 +120,10 @@ def inlined_where(
         if producer.into or name in updated:
             continue
         consumers = [nodes[u] for u in users.get(name, ())]
-        if refuses(producer, consumers, name in in_memory):
-            continue
+        certain = [c for c in consumers if name not in in_memory and anyway(producer, c)]
+        others = [c for c in consumers if c not in certain]
+        if (others or not certain) and refuses(producer, others, name in in_memory):
+            consumers = certain
         later = (
             place
             for read in reads(producer)
@@ -181,7 +194,7 @@ def too_expensive(producer: Pointwise, consumers: Sequence[Node], in_memory: boo
     if any(apart(producer, consumer) for consumer in loops):
         return "short rows leave no vectors for a function"
     if len(loops) == 1:
-        if _whole_loads(producer) > MOST_READ_ACROSS and _turned(producer, loops[0]):
+        if len(_whole_loads(producer)) > MOST_READ_ACROSS and _turned(producer, loops[0]):
             return f"its consumer stores in another order, across which {cost} are slow"
         if _repeated(producer, loops[0], work) <= CHEAP_ARITHMETIC:
             return ""
@@ -190,6 +203,15 @@ def too_expensive(producer: Pointwise, consumers: Sequence[Node], in_memory: boo
     if work > CHEAP_ARITHMETIC or read > CHEAP_LOADS:
         return f"it is read several times, and {cost} are too much to repeat"
     return f"{len(loops)} nodes read it" if len(loops) > CHEAP_USERS else ""
+
+
+def reads_few(producer: Pointwise, consumer: Node) -> bool:
+    """Return whether a consumer reads few elements of a producer, such as one of each row."""
+    if isinstance(consumer, Extern):
+        return False
+    places = {load.key for load in loads(consumer.body) if load.buffer == producer.name}
+    points = estimate(product(a.size for a in (*consumer.axes, *consumer.over)))
+    return points * len(places) * FEW <= estimate(producer.out.numel)
 
 
 def _is_index(producer: Pointwise) -> bool:
@@ -232,10 +254,10 @@ def _repeated(producer: Pointwise, consumer: LoopNode, work: int) -> float:
     return math.inf if more and reads_indirectly(producer.body) else more * (work + 1)
 
 
-def _whole_loads(producer: Pointwise) -> int:
-    """Return the number of elements that a producer reads anew at each of its points."""
+def _whole_loads(producer: Pointwise) -> list[Load]:
+    """Return the loads of elements that a producer reads anew at each of its points."""
     axes = {axis for axis in producer.axes if axis.size.constant != 1}
-    return sum(axes <= {a for i in load.index for a in i.axes} for load in loads(producer.body))
+    return [e for e in loads(producer.body) if axes <= {a for i in e.index for a in i.axes}]
 
 
 def _turned(producer: Pointwise, consumer: LoopNode) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -54,6 +55,36 @@ def test_a_chain_becomes_one_node() -> None:
 
 def test_without_inlining_a_chain_is_fused_instead() -> None:
     assert shape(lambda x: ((x + 1).sin() * 2).exp(), f32(4, 5), off=("fuse.inline",)) == ["4"]
+
+
+def large(captured: Captured) -> list[str]:
+    """The stored values of at least 3000 elements."""
+    (schedule,) = captured.schedules
+    kernels = [s for s in schedule.steps if isinstance(s, Kernel)]
+    return [
+        n.name
+        for kernel in kernels
+        for n in kernel.nodes
+        if n.name in kernel.stored and math.prod(int(s.constant or 0) for s in n.out.size) >= 3000
+    ]
+
+
+def test_what_reads_one_element_of_each_row_computes_it() -> None:
+    target = torch.arange(64) % 50
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(x, target, label_smoothing=0.1)
+
+    assert large(capture(loss, f32(64, 50))) == []
+    assert large(capture(loss, f32(64, 50), toggles=Toggles.parse(["fuse.inline"]))) == ["sub_1"]
+
+
+def test_what_reads_one_element_of_each_row_does_not_make_two_others_stored() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        difference = x.cumsum(1) - x.cummax(1).values
+        return difference.sum(1), difference[:, 7]
+
+    assert large(capture(function, f32(64, 50))) == ["cumsum_cumsum", "sub"]
 
 
 def test_a_fault_of_inlining_does_not_show_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
