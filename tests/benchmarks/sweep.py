@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import gc
 import hashlib
 import json
 import os
@@ -41,7 +42,7 @@ from accuracy import difference
 from filelock import FileLock
 from interleaved import ratio, times
 from programs.catalogue import catalogue
-from programs.program import Place, Program, caller
+from programs.program import Made, Place, Program, caller, tensors
 from sweep_page import page
 
 WORKER = "--worker"
@@ -92,7 +93,7 @@ def measured(
         row["why"] = why
     with turn:
         rounds = times(calls, device, seconds)
-        memory = _memory(calls, device)
+        memory = _memory(made, calls, device)
     against = {other: ratio(rounds["tcdebug"], rounds[other]) for other in ("inductor", "eager")}
     return {
         **row,
@@ -108,19 +109,27 @@ def measured(
     }
 
 
-def _memory(calls: dict[str, Any], device: str) -> dict[str, float]:
-    """The peak memory of a call on a GPU over inductor's."""
+def _memory(made: Made, calls: dict[str, Any], device: str) -> dict[str, float]:
+    """The peak memory of a call on a GPU over inductor's, with its inputs and beyond them."""
     if device != "cuda":
         return {}
     peaks: dict[str, int] = {}
     for name in ("inductor", "tcdebug"):
+        gc.collect()  # tensors in cycles would be released during a call
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         calls[name]()
         torch.cuda.synchronize()
         peaks[name] = torch.cuda.max_memory_allocated() - before
-    return {"memory_over": peaks["tcdebug"] / peaks["inductor"]} if peaks["inductor"] else {}
+    if not peaks["inductor"]:
+        return {}
+    own = tensors((made.inputs, dict(made.keywords), made.leaves, made.updated))
+    given = sum({t.data_ptr(): t.untyped_storage().nbytes() for t in own}.values())
+    return {
+        "memory_over": (peaks["tcdebug"] + given) / (peaks["inductor"] + given),
+        "beyond_inputs_over": peaks["tcdebug"] / peaks["inductor"],
+    }
 
 
 def _changes(updated: Sequence[torch.Tensor], before: Sequence[torch.Tensor]) -> list[torch.Tensor]:

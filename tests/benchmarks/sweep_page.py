@@ -34,8 +34,9 @@ def page(rows: Sequence[Row], total: int) -> str:
         _distribution("eager", [row["over_eager"] for row in good]),
         _distribution("inductor, first call", [row["compile_over"] for row in good]),
     ]
-    if memory := [row["memory_over"] for row in good if row.get("memory_over")]:
-        lines.append(_distribution("inductor, peak memory", memory))
+    for name, key in (("peak memory", "memory_over"), ("beyond inputs", "beyond_inputs_over")):
+        if memory := [row[key] for row in good if row.get(key)]:
+            lines.append(_distribution(f"inductor, {name}", memory))
     lines += ["", "by family, over inductor:"]
     for family in dict.fromkeys(row["family"] for row in good):
         ratios = [row["over_inductor"] for row in good if row["family"] == family]
