@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.fx.node import map_aggregate
 
-from tcdebug.compiler.ir.arithmetic.index import ZERO, Axis, Index, Symbol, product
+from tcdebug.compiler.ir.arithmetic.index import ONE, ZERO, Axis, Index, Symbol, product
 from tcdebug.compiler.ir.expr import Expr, IndexValue, Load, Parameter, loads, walk
 
 
@@ -71,15 +71,32 @@ class Buffer:
     def fills(self, memory: Buffer) -> bool:
         """Return whether the elements of this buffer are all elements of that memory.
 
-        Both have the same layout, or each is row-major, such as the rows of a product of matrices
+        Both have the same layout, or neither has gaps, such as the rows of a product of matrices
         and the batches of rows that the program views them as.
         """
         if (self.dtype, self.device) != (memory.dtype, memory.device):
             return False
         if (self.size, self.stride) == (memory.size, memory.stride):
             return True
-        row_major = all(b.stride == contiguous_strides(b.size) for b in (self, memory))
-        return row_major and self.numel == memory.numel
+        return self.is_dense and memory.is_dense and self.numel == memory.numel
+
+    @property
+    def is_row_major(self) -> bool:
+        """Whether the elements are neighbours in memory in their row-major order."""
+        return self.stride == contiguous_strides(self.size)
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the elements are neighbours in memory, in some order of the dimensions."""
+        left = [(n, s) for n, s in zip(self.size, self.stride, strict=True) if n != 1]
+        below: Index = ONE
+        while left:
+            found = next((pair for pair in left if pair[1] == below), None)
+            if found is None:
+                return False
+            left.remove(found)
+            below = below * found[0]
+        return True
 
 
 def contiguous_strides(size: Sequence[Index]) -> tuple[Index, ...]:

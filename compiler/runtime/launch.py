@@ -77,6 +77,7 @@ def load_wrapper(
         "laid_out": laid_out,
         "require_size": require_size,
         "reshaped": torch.Tensor.view,
+        "restrided": torch.Tensor.as_strided,
         "raise_status": raise_status,
         "set_grad_enabled": seams.set_grad_enabled,
         **kernels,

@@ -217,10 +217,15 @@ class WrapperWriter:
             if memory is None:
                 self._allocate(self.buffers[name])
             elif name in self.reshaped:
-                size = tuple_text(self.buffers[name].size)
-                self.lines.append(f"{name} = reshaped({memory}, {size})")
+                self.lines.append(f"{name} = {self._reshaped(memory, self.buffers[name])}")
             else:
                 self.lines.append(f"{name} = {memory}")  # the same memory
+
+    def _reshaped(self, memory: str, buffer: Buffer) -> str:
+        size = tuple_text(buffer.size)
+        if buffer.is_row_major and self.buffers[memory].is_row_major:
+            return f"reshaped({memory}, {size})"
+        return f"restrided({memory}, {size}, {tuple_text(buffer.stride)})"
 
     def _launch(self, kernels: Sequence[Kernel]) -> None:
         """Write one call for several kernels."""

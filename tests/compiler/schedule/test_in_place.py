@@ -58,6 +58,10 @@ CASES: dict[str, tuple[Callable[..., Any], list[tuple[str, str]]]] = {
         lambda x: (x @ x).view(2, 4, 8).relu(),
         [("aten.relu.default", "aten.mm.default")],
     ),
+    "permuted_batches": (
+        lambda x: (x @ x).view(2, 4, 8).transpose(0, 1) + 1,
+        [("aten.add.Tensor", "aten.mm.default")],
+    ),
     "other_rows": (lambda x: (x @ x).view(2, 4, 8).flip(0) + 1, []),
     "transposed_batches": (lambda x: (x @ x).view(2, 4, 8).transpose(0, 1).contiguous() + 1, []),
 }
