@@ -25,10 +25,12 @@ from tcdebug.compiler.ir.graph import (
     written,
 )
 from tcdebug.compiler.schedule.align import Loops
-from tcdebug.compiler.schedule.fusion import overwritten_read
+from tcdebug.compiler.schedule.fusion import overwritten_read, sweep_numbers
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 
 UNIT = "memory.in_place"
+LOADS_STORED = ("cpu",)
+"""Devices whose kernels load what an earlier sweep has stored. Others compute it again."""
 aten = torch.ops.aten
 FRESH = frozenset(
     (
@@ -118,7 +120,8 @@ def _fits(node: Pointwise, kernel: Kernel, name: str, old: Buffer) -> bool:
     """Return whether a node can be stored in this memory.
 
     In a kernel with inner loops, the store must wait for all other readers of the memory
-    (codegen/kernels/sweeps.py), which is impossible if other nodes read the node's value there.
+    (codegen/kernels/sweeps.py), which is impossible if other nodes read the node's value there. Nor
+    may a later sweep compute the node again, from memory that an earlier one has overwritten.
     On a GPU, threads may divide a tile for reading differently than for writing, and a thread waits
     for the others only for loads that its own value depends on.
     """
@@ -129,4 +132,10 @@ def _fits(node: Pointwise, kernel: Kernel, name: str, old: Buffer) -> bool:
     awaited = any(node.name in reads(n) for n in others)
     late = any(name in reads(n) for n in others)
     ordered = out.device.type == "cpu" or name in _made_of(node, kernel)
-    return out.fills(old) and ordered and not (kernel.inner and awaited and late)
+    again = out.device.type not in LOADS_STORED and not _is_in_last_sweep(node, kernel)
+    return out.fills(old) and ordered and not (kernel.inner and awaited and (late or again))
+
+
+def _is_in_last_sweep(node: Pointwise, kernel: Kernel) -> bool:
+    numbers = sweep_numbers(Loops(kernel.outer, kernel.inner, kernel.nodes))
+    return numbers.get(node.name, 0) == max(numbers.values(), default=0)

@@ -85,6 +85,20 @@ def test_on_a_gpu_a_result_overwrites_only_its_own_operands() -> None:
     assert [dict(k.call.into) for k in beside.kernels.values()] == [{}] * len(beside.kernels)
 
 
+def test_on_a_gpu_a_later_sweep_computes_nothing_again_from_overwritten_memory() -> None:
+    """Rows of 4096 are read in two sweeps. The first stores the sum, the second computes it again.
+
+    On a CPU, the second sweep loads the sum.
+    """
+
+    def function(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        total = x @ w + x
+        return F.rms_norm(total, (4096,)), total
+
+    made = triton_of(lambda: (function, (cuda(64, 4096), cuda(4096, 4096))))
+    assert [dict(k.call.into) for k in made.kernels.values()] == [{"mul": "mm"}]
+
+
 def test_a_store_reads_its_operands_before_others_overwrite_them() -> None:
     """As in RWKV: a store runs last, but before its operands are overwritten."""
     index = to_index(Axis("i0", to_index(8)))

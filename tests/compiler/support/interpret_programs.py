@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from tcdebug.compiler.lower.indexing import sorting
 from tcdebug.compiler.operators.philox import random_bits
-from tcdebug.compiler.schedule import combo_kernels, recompute, scans
+from tcdebug.compiler.schedule import combo_kernels, in_place, recompute, scans
 from tcdebug.compiler.schedule.splitting import split_reduction, split_scan
 
 INF = float("inf")
@@ -122,6 +122,12 @@ def scans_and_reductions(x: torch.Tensor) -> Any:
         x.cummax(1).values.sum(1),
         running / running.norm(dim=0),
     )
+
+
+def normed_sum(x: torch.Tensor, y: torch.Tensor) -> Any:
+    """What is stored over a product in the first of two sweeps."""
+    total = x @ y + x
+    return F.rms_norm(total, (64,)), total
 
 
 def recomputed(x: torch.Tensor) -> Any:
@@ -228,6 +234,8 @@ def programs() -> dict[str, Program]:
             (r(40, 40),),
             (),
         ),
+        "over what dies, and read again": (normed_sum, (r(32, 64), r(64, 64)), ()),
+        "over what dies, and read again in loops": (normed_sum, (r(32, 64), r(64, 64)), LOOPED),
         "over what dies in loops": (lambda x, y: (x @ y).softmax(-1), (r(5, 7), r(7, 901)), LOOPED),
         "softmax in loops": (lambda x: torch.softmax(x, -1), (rows(100),), LOOPED),
         "log softmax in loops": (lambda x: torch.log_softmax(x, -1), (r(5, 3001),), LOOPED),
@@ -341,6 +349,7 @@ def main(step: int = 6) -> None:
     written = install()
     for unit in (split_reduction, split_scan, scans, recompute, combo_kernels, sorting):  # of GPUs
         unit.DEVICES = ("cpu",)
+    in_place.LOADS_STORED = ()
     usual = split_reduction.PIECE
     torch.manual_seed(0)
     every = {**programs(), **further_programs(), **combined(), **in_pieces()}
