@@ -1,10 +1,10 @@
 """Runs chains of convolutions and poolings in channels-last layout.
 
 Matches two-dimensional convolutions in a floating-point dtype with contiguous results, on a GPU
-also their gradients, and the operators after them that compute the same result in every layout
+only without gradients, and the operators after them that compute the same result in every layout
 (`FOLLOWERS`). Copies convert the layout where a chain begins and ends. Guarantees eager's strides
-at every other node, except for tensors that forward saves for backward. Changes nothing if more
-elements would be copied than convolutions and poolings read and write.
+at every other node. Changes nothing if more elements would be copied than convolutions and poolings
+read and write.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import operator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import fx
@@ -22,14 +22,10 @@ from tcdebug.compiler.passes.replacement import FIXED_STRIDES
 aten = torch.ops.aten
 prims = torch.ops.prims
 
-IMAGES: dict[Any, int] = {aten.convolution.default: 1, aten.convolution_backward.default: 2}
-"""Operator -> the number of its first operands that are images."""
 POOLS = (
     aten.max_pool2d_with_indices.default,
     aten.avg_pool2d.default,
     aten._adaptive_avg_pool2d.default,
-    aten.max_pool2d_with_indices_backward.default,
-    aten.avg_pool2d_backward.default,
 )
 FOLLOWERS = (
     *POOLS,
@@ -90,11 +86,9 @@ def channels_last(graph: fx.Graph) -> bool:
     for value, convolutions in plan.entering.items():
         turned = _copy(graph, value, torch.channels_last)
         for node in convolutions:
-            for place, image in enumerate(_images(node)):
-                if image is value:
-                    node.update_arg(place, turned)
+            node.update_arg(0, turned)
     for value in plan.leaving:
-        readers = [u for u in value.users if u not in plan.results and _needs_strides(u, value)]
+        readers = [user for user in value.users if user not in plan.results]
         back = _copy(graph, value, torch.contiguous_format)
         back.meta["val"] = old[value]
         for reader in readers:
@@ -107,74 +101,56 @@ def _plan(graph: fx.Graph) -> Plan:
     for node in graph.nodes:
         moved = [v for v in node.all_input_nodes if v in plan.results]
         if _is_convolution(node) and _turn(plan, node):
-            plan.leaving.update(dict.fromkeys(v for v in moved if v not in _images(node)))
+            plan.leaving.update(dict.fromkeys(v for v in moved if v is not node.args[0]))
             plan.gains += _worth(node) * _touched(plan, node)
         elif moved and _follows(node):
             result = node.target(*_values(plan, node.args), **_values(plan, node.kwargs))
-            if _layout(result) != _layout(node.meta.get("val")):
+            if _layout(result) != _layout(node.meta["val"]):
                 plan.results[node] = result
             plan.gains += _touched(plan, node) if node.target in POOLS else 0
         else:
-            plan.leaving.update(dict.fromkeys(v for v in moved if _needs_strides(node, v)))
+            plan.leaving.update(dict.fromkeys(moved))
     return plan
 
 
 def _turn(plan: Plan, node: fx.Node) -> bool:
-    """Plan a convolution of images in channels-last layout; return False if its result is not."""
-    given, copied = list(_values(plan, node.args)), list[fx.Node]()
-    for place, value in enumerate(_images(node)):
-        if not _laid_out(given[place], torch.channels_last):
-            given[place] = aten.clone.default(given[place], memory_format=torch.channels_last)
-            copied.append(value)
-    function: Any = node.target
-    result = function(*given)
-    if not all(_laid_out(r, torch.channels_last) for r in _tensors(result)[:1]):
+    """Plan a convolution of an image in channels-last layout; return False if its result is not."""
+    value, function = node.args[0], cast(Any, node.target)
+    assert isinstance(value, fx.Node)
+    x = _value(plan, value)
+    entering = not _laid_out(x, torch.channels_last)
+    if entering:
+        x = aten.clone.default(x, memory_format=torch.channels_last)
+    result = function(x, *_values(plan, node.args[1:]))
+    if not _laid_out(result, torch.channels_last):
         return False
     plan.results[node] = result
-    for value in copied:
+    if entering:
         plan.entering.setdefault(value, []).append(node)
     return True
 
 
-def _images(node: fx.Node) -> list[fx.Node]:
-    """The operands of a convolution, or of its gradient, that are images."""
-    given: Any = node.args
-    return list(given[: IMAGES.get(node.target, 0)])
-
-
-def _needs_strides(reader: fx.Node, value: fx.Node) -> bool:
-    """Return whether a reader that does not follow needs the old strides of a value.
-
-    Tensors that forward returns only for backward may have others.
-    """
-    if reader.op != "output":
-        return True
-    if FIXED_STRIDES not in reader.meta:
-        return True
-    results: Any = reader.args[0]
-    return value in results[: reader.meta[FIXED_STRIDES]]
-
-
 def _is_convolution(node: fx.Node) -> bool:
     """Whether a node is a two-dimensional convolution that is faster in channels-last layout."""
-    if node.target not in IMAGES:
+    if node.target is not aten.convolution.default:
         return False
-    image: Any = node.args[0]
-    value = image.meta["val"]
+    value = node.meta["val"]
     return bool(
         value.dim() == 4
         and value.dtype in FLOATS
-        and all(_laid_out(r, torch.contiguous_format) for r in _tensors(node.meta["val"]))
-        and (value.device.type == "cuda" or _on_cpu(node, value))
+        and _laid_out(value, torch.contiguous_format)
+        and (_has_onednn(value) or (value.device.type == "cuda" and not _saves(node.graph)))
     )
 
 
-def _on_cpu(node: fx.Node, value: torch.Tensor) -> bool:
-    return (
-        value.device.type == "cpu"
-        and node.target is aten.convolution.default
-        and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call] # torch's is
-    )
+def _has_onednn(value: torch.Tensor) -> bool:
+    available = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call] # torch's is
+    return value.device.type == "cpu" and bool(available)
+
+
+def _saves(graph: fx.Graph) -> bool:
+    """Return whether a graph is a forward that saves tensors for backward."""
+    return FIXED_STRIDES in graph.output_node().meta
 
 
 def _worth(node: fx.Node) -> float:
@@ -183,9 +159,9 @@ def _worth(node: fx.Node) -> float:
     Decision 14 has the measurements.
     """
     given: Any = node.args
-    if given[0].meta["val"].device.type == "cuda":
-        return _worth_on_gpu(node)
     x, value = given[0].meta["val"], node.meta["val"]
+    if value.device.type == "cuda":
+        return _worth_on_gpu(x, given[1].meta["val"], groups=given[8])
     if given[6]:  # it is transposed
         return 2
     if value.dtype != torch.float32 and torch.cpu.get_capabilities().get("amx_tile"):
@@ -194,13 +170,11 @@ def _worth(node: fx.Node) -> float:
     return 0.25 if in_blocks else 1
 
 
-def _worth_on_gpu(node: fx.Node) -> float:
+def _worth_on_gpu(image: torch.Tensor, weight: torch.Tensor, *, groups: int) -> float:
     """Return the worth where cuDNN has kernels for tensor cores, which need channels last.
 
     It copies other images itself. Products of matrices (1 x 1) are as fast in both layouts.
     """
-    count, given = len(_images(node)), list[Any](node.args)
-    image, weight, groups = given[0].meta["val"], given[count].meta["val"], given[count + 7]
     if image.dtype == torch.float32 and not torch.backends.cudnn.allow_tf32:
         return 0
     channels = (weight.shape[0], weight.shape[1] * groups)
@@ -212,15 +186,16 @@ def _worth_on_gpu(node: fx.Node) -> float:
 
 def _follows(node: fx.Node) -> bool:
     """Return whether a node with a contiguous result can take channels-last operands instead."""
-    if node.op != "call_function":
+    if node.op != "call_function" or "val" not in node.meta:
         return False
     tags = getattr(node.target, "tags", ())
     if node.target not in FOLLOWERS and torch.Tag.pointwise not in tags:
         return False
-    results = _tensors(node.meta.get("val"))
-    if not results:  # the missing gradient of an image
-        return node.target is operator.getitem
-    return all(_laid_out(r, torch.contiguous_format) for r in results)
+    results = node.meta["val"]
+    results = results if isinstance(results, tuple | list) else (results,)
+    return all(
+        isinstance(r, torch.Tensor) and _laid_out(r, torch.contiguous_format) for r in results
+    )
 
 
 def _laid_out(value: torch.Tensor, memory_format: torch.memory_format) -> bool:
@@ -256,14 +231,9 @@ def _values(plan: Plan, arguments: Any) -> Any:
 
 def _touched(plan: Plan, node: fx.Node) -> int:
     """The number of elements of the images that a convolution or pooling reads and writes."""
-    read = [_value(plan, value) for value in _images(node) or node.args[:1]]
-    return sum(map(_elements, (*read, *_tensors(node.meta["val"])[:1])))
-
-
-def _tensors(result: Any) -> list[torch.Tensor]:
-    """The tensors of a result. Some gradients of a convolution may be missing."""
-    results = result if isinstance(result, tuple | list) else (result,)
-    return [r for r in results if isinstance(r, torch.Tensor)]
+    result = node.meta["val"]
+    written = result[0] if isinstance(result, tuple | list) else result
+    return _elements(_value(plan, node.args[0])) + _elements(written)
 
 
 def _elements(value: torch.Tensor) -> int:
@@ -274,7 +244,5 @@ def _elements(value: torch.Tensor) -> int:
 def _layout(result: Any) -> Any:
     """Return the strides of the dimensions with more than one element, as text."""
     if isinstance(result, tuple | list):
-        return [_layout(part) for part in _tensors(result)]
-    if result is None:
-        return []
+        return [_layout(part) for part in result]
     return [str(s) for n, s in zip(result.shape, result.stride(), strict=True) if str(n) != "1"]
