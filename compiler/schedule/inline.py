@@ -124,12 +124,8 @@ def inlined_where(
         others = [c for c in consumers if c not in certain]
         if (others or not certain) and refuses(producer, others, name in in_memory):
             consumers = certain
-        later = (
-            place
-            for read in reads(producer)
-            for place in writes.get(memory.get(read, read), ())
-            if place > position[name]
-        )
+        operands = {memory.get(read, read) for read in reads(producer)}
+        later = (p for o in operands for p in writes.get(o, ()) if p > position[name])
         last_read = min(later, default=len(position))
         for consumer in consumers:
             if isinstance(consumer, Extern) or position[consumer.name] > last_read:
