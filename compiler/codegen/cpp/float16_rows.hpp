@@ -67,18 +67,48 @@ __attribute__((noinline)) static void round_some(float* values, int64_t count) {
 #endif
   for (int64_t k = 0; k < count; ++k) values[k] = round_to_float16(values[k]);
 }
-// Few vectors are converted in registers.
+// Few vectors are converted in registers: whole ones, then 8 or 4 numbers, then single ones.
 #if defined(TCD_HALVES)
-#define TCD_FEW(count) \
-  (__builtin_constant_p(count) && count > 0 && count <= 4 * TCD_HALVES && count % TCD_HALVES == 0)
+#define TCD_FEW(count) (__builtin_constant_p(count) && count > 0 && count <= 4 * TCD_HALVES)
+typedef float WideFour __attribute__((vector_size(16)));
+typedef float WideEight __attribute__((vector_size(32)));
+typedef int16_t HalfEight __attribute__((vector_size(16)));
+static inline void widen_eight(const float16* from, float* to) {
+  HalfEight x;
+  __builtin_memcpy(&x, from, 16);
+  const WideEight wide = __builtin_ia32_vcvtph2ps256(x);
+  __builtin_memcpy(to, &wide, 32);
+}
+static inline void widen_four(const float16* from, float* to) {
+  HalfEight x{};
+  __builtin_memcpy(&x, from, 8);
+  const WideFour wide = __builtin_ia32_vcvtph2ps(x);
+  __builtin_memcpy(to, &wide, 16);
+}
+static inline void narrow_eight(const float* from, float16* to) {
+  WideEight x;
+  __builtin_memcpy(&x, from, 32);
+  const HalfEight half = __builtin_ia32_vcvtps2ph256(x, 0);
+  __builtin_memcpy(to, &half, 16);
+}
+static inline void narrow_four(const float* from, float16* to) {
+  WideFour x;
+  __builtin_memcpy(&x, from, 16);
+  const HalfEight half = __builtin_ia32_vcvtps2ph(x, 0);
+  __builtin_memcpy(to, &half, 8);
+}
 #endif
 __attribute__((always_inline)) static inline void widen(
     const float16* from, int64_t count, float* to) {
 #if defined(TCD_HALVES)
   if (TCD_FEW(count)) {
+    int64_t k = 0;
 #pragma GCC unroll 4
-    for (int k = 0; k < 4; ++k)
-      if (k * TCD_HALVES < count) widen_at(from, k * TCD_HALVES, to);
+    for (; k + TCD_HALVES <= count; k += TCD_HALVES) widen_at(from, k, to);
+    if (k + 8 <= count) widen_eight(from + k, to + k), k += 8;
+    if (k + 4 <= count) widen_four(from + k, to + k), k += 4;
+#pragma GCC unroll 3
+    for (; k < count; ++k) to[k] = from_float16(from[k]);
     return;
   }
 #endif
@@ -88,9 +118,13 @@ __attribute__((always_inline)) static inline void narrow(
     const float* from, int64_t count, float16* to) {
 #if defined(TCD_HALVES)
   if (TCD_FEW(count)) {
+    int64_t k = 0;
 #pragma GCC unroll 4
-    for (int k = 0; k < 4; ++k)
-      if (k * TCD_HALVES < count) narrow_at(from, k * TCD_HALVES, to);
+    for (; k + TCD_HALVES <= count; k += TCD_HALVES) narrow_at(from, k, to);
+    if (k + 8 <= count) narrow_eight(from + k, to + k), k += 8;
+    if (k + 4 <= count) narrow_four(from + k, to + k), k += 4;
+#pragma GCC unroll 3
+    for (; k < count; ++k) to[k] = to_float16(from[k]);
     return;
   }
 #endif
@@ -99,9 +133,11 @@ __attribute__((always_inline)) static inline void narrow(
 __attribute__((always_inline)) static inline void round_all(float* values, int64_t count) {
 #if defined(TCD_HALVES)
   if (TCD_FEW(count)) {
+    int64_t k = 0;
 #pragma GCC unroll 4
-    for (int k = 0; k < 4; ++k)
-      if (k * TCD_HALVES < count) round_at(values, k * TCD_HALVES);
+    for (; k + TCD_HALVES <= count; k += TCD_HALVES) round_at(values, k);
+#pragma GCC unroll 15
+    for (; k < count; ++k) values[k] = round_to_float16(values[k]);
     return;
   }
 #endif
