@@ -122,8 +122,6 @@ class Representable(Property):
                 return self._all(*node.args)
             case Call(name="sign"):
                 return True
-            case Call() if node.name == ROUND[self.half]:
-                return True
             case Call() if node.name in KEEPING:
                 return self._all(*node.args)
         return False

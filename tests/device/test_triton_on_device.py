@@ -326,3 +326,14 @@ def test_a_thread_may_begin_with_a_kernel() -> None:
     assert len(results) == 2
     for result in results:
         torch.testing.assert_close(result, x.sin() + 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_all_quotients_of_half_numbers_are_those_of_eager(dtype: torch.dtype) -> None:
+    numbers = torch.arange(1 << 16, device="cuda").to(torch.int16).view(dtype)
+    divide = torch.compile(lambda x, y: x / y, backend="tcdebug")
+    for some in numbers.split(1 << 12):
+        found, expected = divide(some[:, None], numbers), some[:, None] / numbers
+        bits, others = found.view(torch.int16), expected.view(torch.int16)
+        assert torch.equal(found.isnan(), expected.isnan())
+        assert not ((bits != others) & ~expected.isnan()).any()

@@ -33,11 +33,8 @@ def has_half_values(kernel: FlatKernel) -> bool:
     )
 
 
-def with_half_values(kernel: FlatKernel, *, of_bits: bool = True) -> FlatKernel:
-    """Return the kernel with half values as floats, and without roundings that change nothing.
-
-    With `of_bits`, floats whose bits can be rounded to bfloat16 as those of a number are.
-    """
+def with_half_values(kernel: FlatKernel) -> FlatKernel:
+    """Return the kernel with half values as floats, and without roundings that change nothing."""
     widening = Widening(kernel.nodes)
     nodes = [replace(n, body=widening.body(n)) for n in kernel.nodes]
     needed, changed = set(kernel.stored), list[FlatNode]()
@@ -46,8 +43,7 @@ def with_half_values(kernel: FlatKernel, *, of_bits: bool = True) -> FlatKernel:
             node = replace(node, dtype=torch.float32, body=widening.wide(node.body))
         needed |= {load.buffer for load in loads(node.body) if load.dtype in HALVES}
         changed.append(node)
-    changed.reverse()
-    return replace(kernel, nodes=_rounding_bits(changed) if of_bits else tuple(changed))
+    return replace(kernel, nodes=_rounding_bits(reversed(changed)))
 
 
 def _rounding_bits(nodes: Iterable[FlatNode]) -> tuple[FlatNode, ...]:

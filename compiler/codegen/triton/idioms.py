@@ -7,9 +7,12 @@ from dataclasses import replace
 import torch
 
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
-from tcdebug.compiler.codegen.kernels.half_values import EXTREMES, NARROW
+from tcdebug.compiler.codegen.kernels.half_values import EXTREMES
 from tcdebug.compiler.ir.expr import Call, Constant, Expr, rewrite
-from tcdebug.compiler.ir.representable import ROUND, Representable
+from tcdebug.compiler.ir.representable import Representable
+
+QUOTIENTS = {torch.bfloat16: "bfloat16_quotient", torch.float16: "float16_quotient"}
+"""Half type -> the division of its numbers in float32, if the quotient is rounded to that type."""
 
 
 def with_idioms(kernel: FlatKernel) -> FlatKernel:
@@ -19,38 +22,38 @@ def with_idioms(kernel: FlatKernel) -> FlatKernel:
 
 
 class _Idioms:
-    """The replacements in one kernel, and its values that are numbers of bfloat16."""
+    """The replacements in one kernel, and its values that are numbers of half types."""
 
     def __init__(self, kernel: FlatKernel) -> None:
-        self._fits = Representable(torch.bfloat16)
-        self._fits.values |= {n.name for n in kernel.nodes if n.dtype == torch.bfloat16}
+        self._fits = {half: Representable(half) for half in QUOTIENTS}
+        for node in kernel.nodes:
+            if node.dtype in QUOTIENTS:
+                self._fits[node.dtype].values.add(node.name)
 
     def replaced(self, node: FlatNode) -> FlatNode:
         """Return a node with its combinations replaced. Nodes come in order."""
-        if node.kind in ("", *EXTREMES) and self._fits.holds(node.body):
-            self._fits.values.add(node.name)
+        for fits in self._fits.values():
+            if node.kind in ("", *EXTREMES) and fits.holds(node.body):
+                fits.values.add(node.name)
         return replace(node, body=rewrite(node.body, self._change))
 
     def _change(self, expr: Expr) -> Expr:
         match expr:
             case Call(name="add", dtype=torch.float32):
                 return _one_plus_erf(expr)
-            case Call(args=(Call(name="div", dtype=torch.float32) as quotient,)):
-                rounds = expr.name == ROUND[torch.bfloat16] or (
-                    expr.name in ("cast", NARROW) and expr.dtype == torch.bfloat16
-                )
-                return self._bfloat16_quotient(expr, quotient) if rounds else expr
+            case Call(name="cast", args=(Call(name="div", dtype=torch.float32) as quotient,)):
+                return self._quotient(expr, quotient) if expr.dtype in QUOTIENTS else expr
         return expr
 
-    def _bfloat16_quotient(self, rounded: Call, quotient: Call) -> Call:
-        """Replace the division of two numbers of bfloat16 that is rounded to one.
+    def _quotient(self, rounded: Call, quotient: Call) -> Call:
+        """Replace the division of two numbers of a half type that is rounded to the type.
 
-        The quotient is at least 2^-17 of its size away from the middle of two numbers of the type.
-        A division with an error of 2^-22 therefore rounds alike, which was seen for all pairs.
+        No such quotient is close to the middle of two numbers of the type, so that a division with
+        a small error rounds alike. This was seen for all pairs of both types.
         """
-        if not all(map(self._fits.holds, quotient.args)):
+        if not all(map(self._fits[rounded.dtype].holds, quotient.args)):
             return rounded
-        return replace(rounded, args=(replace(quotient, name="bfloat16_quotient"),))
+        return replace(rounded, args=(replace(quotient, name=QUOTIENTS[rounded.dtype]),))
 
 
 def _one_plus_erf(total: Call) -> Call:

@@ -9,7 +9,6 @@ import torch
 
 from tcdebug.compiler.codegen.kernels.call import KernelCall, describe
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, flatten
-from tcdebug.compiler.codegen.kernels.half_values import has_half_values, with_half_values
 from tcdebug.compiler.codegen.kernels.loop_order import by_strides
 from tcdebug.compiler.codegen.kernels.sharing import numbered_text, shared
 from tcdebug.compiler.codegen.kernels.unrolled_rows import unrolled_rows
@@ -160,8 +159,6 @@ def _divided(
     collapse = gate.allows("codegen.collapse", kernel.subject)
     flat = flatten(kernel, buffers, collapse=collapse)
     call = describe(kernel, flat, buffers)
-    if has_half_values(flat) and gate.allows("codegen.half_values", kernel.subject):
-        flat = with_half_values(flat, of_bits=False)
     rows = unrolled_rows(flat) if runs_along_outer(flat) else None
     if rows is not None and gate.allows("codegen.unroll", kernel.subject):
         flat, call = rows.kernel, replace(call, points=rows.names)

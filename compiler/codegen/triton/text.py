@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from tcdebug.compiler.codegen.kernels.half_values import HALVES, NARROW
+from tcdebug.compiler.codegen.kernels.half_values import HALVES
 from tcdebug.compiler.codegen.kernels.truncating_text import TruncatingText
 from tcdebug.compiler.ir.arithmetic.index import Atom, Axis, Quotient, Remainder, Symbol
 from tcdebug.compiler.ir.arithmetic.index_text import render
 from tcdebug.compiler.ir.arithmetic.order import Extremum
 from tcdebug.compiler.ir.expr import Call, Constant, Indirect
 from tcdebug.compiler.ir.operations import FLOATS, INTEGERS
-from tcdebug.compiler.ir.representable import ROUND
 
 TYPES: dict[torch.dtype, str] = {
     torch.float32: "tl.float32",
@@ -62,7 +61,12 @@ LIBDEVICE = frozenset(
 )  # fmt: skip
 """Operations of CUDA's libdevice with the same name."""
 
-LIBRARY = frozenset(("philox", "sign", "shift_left", "shift_right", "trunc_mod", "one_plus_erf"))
+LIBRARY = frozenset(
+    (
+        "philox", "sign", "shift_left", "shift_right", "trunc_mod", "one_plus_erf",
+        "float16_quotient",
+    )
+)  # fmt: skip
 """Operations of `library` with the same name."""
 
 WRITABLE = (
@@ -121,7 +125,7 @@ class TritonIndex(TruncatingText):
 def operation(node: Call, operands: list[str]) -> str:
     """Return an operation on operands that are Triton values."""
     name, source = node.name, node.args[0].dtype
-    if name in ("cast", NARROW):
+    if name == "cast":
         return cast(operands[0], source, node.dtype)
     if name in INFIX:
         return f"{operands[0]} {INFIX[name]} {operands[1]}"
@@ -157,8 +161,6 @@ SPECIAL: dict[str, Callable[[list[str], torch.dtype], str]] = {
     "neg": lambda o, d: f"{o[0]} * -1.0" if d in FLOATS else f"-{o[0]}",
     # plain division of float32 is within 2 ulp; eager's is correctly rounded
     "div": lambda o, d: f"tl.div_rn({', '.join(o)})" if d == torch.float32 else " / ".join(o),
-    ROUND[torch.bfloat16]: lambda o, d: f"{o[0]}.to(tl.bfloat16).to(tl.float32)",
-    ROUND[torch.float16]: lambda o, d: f"{o[0]}.to(tl.float16).to(tl.float32)",
     # close enough to the quotient of two numbers of bfloat16 to round to the same one
     "bfloat16_quotient": lambda o, d: " / ".join(o),
     # tl.sqrt of float32 is approximate, and tl.sqrt_rn takes nothing else

@@ -23,6 +23,7 @@ from tcdebug.compiler.schedule.splitting import split_reduction, split_scan
 
 INF = float("inf")
 LOOPED = ("codegen.persistent",)
+HALVES = torch.tensor([0.0, -0.0, 1.0, INF, float("nan"), 6e-8, 65504.0, -3.0])
 RESIZED = (*LOOPED, "fuse.combo")
 """The tile of a kernel in a combo is part of the code of the combo."""
 TAKEN = {"running extremes in loops": 32}
@@ -247,6 +248,11 @@ def programs() -> dict[str, Program]:
         "division of rows": (
             lambda x: (x / x.amax(-1, keepdim=True), x / x.amin(-1, keepdim=True)),
             (sizes * r(6, 65),),
+            (),
+        ),
+        "quotients of half types": (
+            lambda x: (x / x.t(), x / x[:1], (x / x.t()).bfloat16() / x.bfloat16()),
+            (HALVES.repeat(8, 1).half(),),
             (),
         ),
         "layer norm": (lambda x, w: F.layer_norm(x, (64,), w), (r(10, 64), r(64)), ()),

@@ -26,7 +26,7 @@ TYPES = {
 class Libdevice:
     """Functions that the interpreter lacks, implemented in torch."""
 
-    NAMES: ClassVar[dict[str, str]] = {"rint": "round", "pow": "pow"}
+    NAMES: ClassVar[dict[str, str]] = {"rint": "round", "fast_dividef": "divide"}
 
     def __getattr__(self, name: str) -> Any:
         import triton.language as tl  # noqa: PLC0415 # only here, with the interpreter on

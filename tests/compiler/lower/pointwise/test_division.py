@@ -36,3 +36,20 @@ def test_on_a_gpu_a_number_is_inverted_once_as_in_eager(function: Function) -> N
 def test_on_a_gpu_tensors_are_divided() -> None:
     assert divides_a_loaded_value(lambda x, y: x / y, tensors=2)
     assert divides_a_loaded_value(lambda x: 3.0 / x)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [
+        (torch.bfloat16, r"t\d+ / t\d+"),
+        (torch.float16, r"library\.float16_quotient\(t\d+, t\d+\)"),
+        (torch.float32, r"tl\.div_rn\(t\d+, t\d+\)"),
+    ],
+)
+def test_on_a_gpu_numbers_of_half_types_are_divided_without_branches(
+    dtype: torch.dtype, expected: str
+) -> None:
+    """Division that is rounded correctly has branches, and float32 needs it."""
+    given = (cuda(100, dtype=dtype), cuda(100, dtype=dtype))
+    text = triton_of(lambda: (lambda x, y: x.abs() / y, given)).text
+    assert len(re.findall(expected, text)) == 1
