@@ -50,6 +50,9 @@ def test_on_a_gpu_numbers_of_half_types_are_divided_without_branches(
     dtype: torch.dtype, expected: str
 ) -> None:
     """Division that is rounded correctly has branches, and float32 needs it."""
-    given = (cuda(100, dtype=dtype), cuda(100, dtype=dtype))
-    text = triton_of(lambda: (lambda x, y: x.abs() / y, given)).text
+
+    def program() -> tuple[Function, tuple[torch.Tensor, ...]]:
+        return lambda x, y: x.abs() / y, (cuda(100, dtype=dtype), cuda(100, dtype=dtype))
+
+    text = triton_of(program).text
     assert len(re.findall(expected, text)) == 1
