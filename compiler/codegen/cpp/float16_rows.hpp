@@ -67,7 +67,7 @@ __attribute__((noinline)) static void round_some(float* values, int64_t count) {
 #endif
   for (int64_t k = 0; k < count; ++k) values[k] = round_to_float16(values[k]);
 }
-// Few vectors are converted in registers: whole ones, then 8 or 4 numbers, then single ones.
+// Few vectors are converted in registers: whole ones, then 8 or 4 numbers. Others overlap.
 #if defined(TCD_HALVES)
 #define TCD_FEW(count) (__builtin_constant_p(count) && count > 0 && count <= 4 * TCD_HALVES)
 typedef float WideFour __attribute__((vector_size(16)));
@@ -107,7 +107,7 @@ __attribute__((always_inline)) static inline void widen(
     for (; k + TCD_HALVES <= count; k += TCD_HALVES) widen_at(from, k, to);
     if (k + 8 <= count) widen_eight(from + k, to + k), k += 8;
     if (k + 4 <= count) widen_four(from + k, to + k), k += 4;
-#pragma GCC unroll 3
+    if (k < count && count >= 4) widen_four(from + count - 4, to + count - 4), k = count;
     for (; k < count; ++k) to[k] = from_float16(from[k]);
     return;
   }
@@ -123,7 +123,7 @@ __attribute__((always_inline)) static inline void narrow(
     for (; k + TCD_HALVES <= count; k += TCD_HALVES) narrow_at(from, k, to);
     if (k + 8 <= count) narrow_eight(from + k, to + k), k += 8;
     if (k + 4 <= count) narrow_four(from + k, to + k), k += 4;
-#pragma GCC unroll 3
+    if (k < count && count >= 4) narrow_four(from + count - 4, to + count - 4), k = count;
     for (; k < count; ++k) to[k] = to_float16(from[k]);
     return;
   }
@@ -136,7 +136,7 @@ __attribute__((always_inline)) static inline void round_all(float* values, int64
     int64_t k = 0;
 #pragma GCC unroll 4
     for (; k + TCD_HALVES <= count; k += TCD_HALVES) round_at(values, k);
-#pragma GCC unroll 15
+    if (k < count && count >= TCD_HALVES) round_at(values, count - TCD_HALVES), k = count;
     for (; k < count; ++k) values[k] = round_to_float16(values[k]);
     return;
   }
