@@ -78,6 +78,32 @@ def test_square_roots_of_doubles_compile(tmp_path: Path) -> None:
     assert len(compiled(source, tmp_path)) >= 1
 
 
+def running(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Scans that share a kernel with reductions and other scans."""
+    total = x.cumsum(-1)
+    return total.softmax(-1), total.cummax(-1).values, x.softmax(-1).cumsum(-1).mean()
+
+
+@pytest.mark.parametrize("length", [129, 5000])
+def test_scans_in_the_kernels_of_reductions_compile(length: int, tmp_path: Path) -> None:
+    source = triton_of(lambda: (running, (cuda(600, length),)))
+    assert any("amax" in name for name in source.kernels if "scan" in name)
+    assert len(compiled(source, tmp_path)) >= 1
+
+
+def test_quotients_of_halves_and_places_in_long_rows_compile(tmp_path: Path) -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        quotients = [a / a.abs().amax(-1, keepdim=True) for a in (x, y)]
+        return *quotients, x.argmax(-1), y.argmin(-1)
+
+    source = triton_of(
+        lambda: (function, (cuda(300, 20_000, dtype=half), cuda(300, 129, dtype=torch.float16)))
+    )
+    assert "float16_quotient" in source.text
+    assert "next_argmax" in source.text
+    assert len(compiled(source, tmp_path)) >= 1
+
+
 def doubles(*size: int) -> torch.Tensor:
     return cuda(*size, dtype=torch.float64)
 
