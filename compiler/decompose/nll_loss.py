@@ -12,10 +12,11 @@ from collections.abc import Callable
 
 import torch
 
+from tcdebug.compiler.ir.build import compute_dtype
+
 aten = torch.ops.aten
 Tensor = torch.Tensor
 NONE, MEAN = 0, 1
-HALVES = (torch.float16, torch.bfloat16)
 
 
 def nll_loss_forward(
@@ -38,7 +39,7 @@ def nll_loss_forward(
     lost = torch.where(kept, lost, 0)
     if reduction == NONE and x.dim() > 1:
         return lost, x.new_zeros(())
-    dtype = torch.float32 if x.dtype in HALVES else x.dtype
+    dtype = compute_dtype(x.dtype)
     total = kept.sum().to(dtype) if weights is None else weights.sum(dtype=dtype)
     if reduction == MEAN:
         lost = (lost.sum(dtype=dtype) / total).to(x.dtype)

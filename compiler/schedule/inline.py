@@ -80,11 +80,12 @@ def inline_producers(graph: Graph, gate: Gate) -> Graph:
         more = [load for load in _whole_loads(producer) if load.buffer not in stored]
         return reads_few(producer, consumer) and len(more) <= 1  # which may then be stored
 
-    while True:
+    for _ in graph.nodes:
         changed = inlined_where(graph, gate, UNIT, too_expensive, prepared, anyway)
         if [*map(id, changed.nodes)] == [*map(id, graph.nodes)]:
-            return changed
+            break
         graph = changed
+    return graph
 
 
 def inlined_where(
@@ -122,7 +123,7 @@ def inlined_where(
         consumers = [nodes[u] for u in users.get(name, ())]
         certain = [c for c in consumers if name not in in_memory and anyway(producer, c)]
         others = [c for c in consumers if c not in certain]
-        if (others or not certain) and refuses(producer, others, name in in_memory):
+        if refuses(producer, others, name in in_memory):
             consumers = certain
         operands = {memory.get(read, read) for read in reads(producer)}
         later = (p for o in operands for p in writes.get(o, ()) if p > position[name])

@@ -51,6 +51,7 @@ PROGRAMS_OF_A_WORKER = 60
 FIRST = "losses/MSELoss.f32"
 """The program that is compiled before any is measured."""
 SCALES = {"cpu": 1, "cuda": 8}
+"""The factor of batch sizes on each device, unless `--scale` sets another."""
 CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TCDEBUG_CACHE_DIR")
 """The variables that name the folders where the compilers keep what they have built."""
 
