@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Iterable
 
-from programs import fusions, modules, networks, operators, optimizers, reductions
+from programs import fusions, models, modules, networks, operators, optimizers, reductions
 from programs.program import Place, Program
 
 Source = Callable[[Place], Iterable[Program]]
 SOURCES: tuple[Source, ...] = (
     networks.programs,
+    models.programs,
     reductions.programs,
     reductions.gradients,
     modules.programs,
