@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from programs.networks import LlamaLayer
-from programs.program import Made, Place, Program, differentiated, in_both_directions
+from programs.program import Modules, Place, Program, of_modules
 
 VOCABULARY = 50257
 """That of GPT-2: rows of odd length."""
@@ -112,8 +112,7 @@ def _vit() -> nn.Module:
     return nn.Sequential(Patches(384), *blocks, nn.LayerNorm(384), nn.Linear(384, 1000))
 
 
-Row = tuple[Callable[[], nn.Module], Callable[[Place], tuple[Tensor, ...]]]
-MODELS: dict[str, Row] = {
+MODELS: Modules = {
     "gpt": (Gpt, lambda p: (p.integers(VOCABULARY, 1, 128), p.integers(VOCABULARY, 1, 128))),
     "llama": (
         lambda: nn.Sequential(LlamaLayer(1024), LlamaLayer(1024), nn.RMSNorm(1024)),
@@ -125,12 +124,6 @@ MODELS: dict[str, Row] = {
 }
 
 
-def _made(name: str, place: Place, gradients: bool) -> Made:
-    build, inputs = MODELS[name]
-    model, given = place.trained(build()), inputs(place)
-    return differentiated(model, *given) if gradients else Made(model, given)
-
-
 def programs(place: Place) -> Iterator[Program]:
     """All models in training mode: forward and backward, in all `DTYPES`."""
-    yield from in_both_directions("models", MODELS, _made, place)
+    yield from of_modules("models", MODELS, place)

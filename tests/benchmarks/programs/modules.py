@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
-from programs.program import Made, Place, Program, differentiated, in_both_directions
-
-Inputs = Callable[[Place], tuple[Tensor, ...]]
-Row = tuple[Callable[[], nn.Module], Inputs]
+from programs.program import Inputs, Modules, Place, Program, of_modules
 
 
 def _normal(*size: int) -> Inputs:
@@ -25,7 +22,7 @@ ACTIVATIONS = (
     "LogSigmoid", "Mish", "PReLU", "ReLU", "ReLU6", "SELU", "SiLU", "Sigmoid", "Softplus",
     "Softshrink", "Softsign", "Tanh", "Tanhshrink",
 )  # fmt: skip
-MODULES: dict[str, Row] = {
+MODULES: Modules = {
     **{name: (getattr(nn, name), _normal(*ROWS)) for name in ACTIVATIONS},
     "GLU": (nn.GLU, _normal(*ROWS)),
     "Softmax": (lambda: nn.Softmax(-1), _normal(*ROWS)),
@@ -108,7 +105,7 @@ def _signs(place: Place, *size: int) -> Tensor:
 
 
 OF_DIFFERENCES = ("L1Loss", "MSELoss", "SmoothL1Loss", "HuberLoss")
-LOSSES: dict[str, Row] = {
+LOSSES: Modules = {
     **{name: (getattr(nn, name), _pair) for name in OF_DIFFERENCES},
     "CrossEntropyLoss": (nn.CrossEntropyLoss, _classes),
     "CrossEntropyLoss.smooth": (lambda: nn.CrossEntropyLoss(label_smoothing=0.1), _classes),
@@ -155,13 +152,7 @@ LOSSES: dict[str, Row] = {
 }  # fmt: skip
 
 
-def _made(name: str, place: Place, gradients: bool) -> Made:
-    module, inputs = {**MODULES, **LOSSES}[name]
-    built, given = place.trained(module()), inputs(place)
-    return differentiated(built, *given) if gradients else Made(built, given)
-
-
 def programs(place: Place) -> Iterator[Program]:
     """All modules and losses, in training mode: forward and backward, in all `DTYPES`."""
-    yield from in_both_directions("modules", MODULES, _made, place)
-    yield from in_both_directions("losses", LOSSES, _made, place)
+    yield from of_modules("modules", MODULES, place)
+    yield from of_modules("losses", LOSSES, place)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from programs.program import Made, Place, Program, differentiated, in_both_directions
+from programs.program import Modules, Place, Program, of_modules
 
 
 class Attention(nn.Module):
@@ -142,8 +142,7 @@ def _frozen_statistics(module: nn.Module) -> nn.Module:
     return module
 
 
-Row = tuple[Callable[[], Any], Callable[[Place], tuple[Tensor, ...]]]
-NETWORKS: dict[str, Row] = {
+NETWORKS: Modules = {
     "transformer.encoder": (
         lambda: nn.TransformerEncoderLayer(256, 4, 1024, dropout=0.0, batch_first=True),
         lambda p: (p.batch(4, 128, 256),),
@@ -196,12 +195,6 @@ class _Function(nn.Module):
         return self.function(*given)
 
 
-def _made(name: str, place: Place, gradients: bool) -> Made:
-    build, inputs = NETWORKS[name]
-    network, given = place.trained(build()), inputs(place)
-    return differentiated(network, *given) if gradients else Made(network, given)
-
-
 def programs(place: Place) -> Iterator[Program]:
     """All networks in training mode: forward and backward, in all `DTYPES`."""
-    yield from in_both_directions("networks", NETWORKS, _made, place)
+    yield from of_modules("networks", NETWORKS, place)

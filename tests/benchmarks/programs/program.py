@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -138,3 +138,19 @@ def in_both_directions(
                     return make(name, place, gradients)
 
                 yield Program(f"{family}/{name}.{suffix}", family, made)
+
+
+Inputs = Callable[[Place], tuple[Tensor, ...]]
+Modules = Mapping[str, tuple[Callable[[], nn.Module], Inputs]]
+"""Name -> how to build a module, and its inputs."""
+
+
+def of_modules(family: str, modules: Modules, place: Place) -> Iterator[Program]:
+    """Each module in training mode, in all `DTYPES`, forward and with gradients."""
+
+    def make(name: str, there: Place, gradients: bool) -> Made:
+        build, inputs = modules[name]
+        module, given = there.trained(build()), inputs(there)
+        return differentiated(module, *given) if gradients else Made(module, given)
+
+    yield from in_both_directions(family, modules, make, place)
