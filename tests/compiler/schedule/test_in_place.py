@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
-from judge import assert_as_eager, compiled, copies, gradients
+from judge import assert_as_eager, assert_same, compiled, copies, gradients
 from programs import f32
 from property_settings import property_settings
-from stages import at_stage, capture
+from stages import Captured, capture, recording_backend
 from torch.nn import functional as F
 from traced_on_cuda import cuda, triton_of
 
-from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
+from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode, flatten
 from tcdebug.compiler.codegen.kernels.sweeps import segments
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.ir.arithmetic.index import Axis, Index, to_index
@@ -117,6 +117,23 @@ def test_a_store_reads_its_operands_before_others_overwrite_them() -> None:
     assert [n.name for n in segment.nodes] == ["late", "first", "reader"]
 
 
+@pytest.mark.parametrize("outputs", [2, 3])
+def test_of_two_stores_that_would_wait_for_each_other_one_gets_memory_of_its_own(
+    outputs: int,
+) -> None:
+    """All are computed from both products again, once the mean is known."""
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        total = x @ x + x @ x.t()
+        wave = total.sin()
+        mean = wave.mean(-1, keepdim=True)
+        return (total * mean, wave + mean, wave - mean)[:outputs]
+
+    assert_as_eager(compiled(function), function, [f32(8, 8)])
+    torch._dynamo.reset()
+    assert len(written_over(function, f32(8, 8))) == 1
+
+
 def test_memory_that_was_taken_over_twice_stays_alive() -> None:
     """A base takes the memory of the tensor it copies, and a scatter takes that of its base."""
 
@@ -144,32 +161,48 @@ def test_a_training_step_gives_the_same_results() -> None:
     torch.testing.assert_close(gradients(compiled(function), mine), gradients(function, theirs))
 
 
-UNARY: list[Callable[[torch.Tensor], torch.Tensor]] = [
-    torch.sin,
-    lambda x: x @ x,
-    lambda x: x - x.amax(-1, keepdim=True),
-    lambda x: x.t() * 2,
-    lambda x: x / (x.square().sum(0) + 1),
-    lambda x: x.flip(0) + x,
-    lambda x: x.cumsum(1) * 0.1,
+OPERATIONS: list[Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = [
+    lambda x, y: x.sin(),
+    lambda x, y: x @ y,
+    lambda x, y: x - x.amax(-1, keepdim=True),
+    lambda x, y: x.t() * 2,
+    lambda x, y: x / (y.square().sum(0) + 1),
+    lambda x, y: x.flip(0) + y,
+    lambda x, y: x.cumsum(1) * 0.1,
+    lambda x, y: x + y,
+    lambda x, y: x * y.mean(-1, keepdim=True),
 ]
 
 
 @property_settings(20)
 @given(
-    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 6)), min_size=2, max_size=7),
+    st.lists(
+        st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, len(OPERATIONS) - 1)),
+        min_size=2,
+        max_size=9,
+    ),
     st.sampled_from([[], ["fuse.inline"], ["fuse.reduction"]]),
 )
-def test_any_graph_gives_the_same_results(steps: list[tuple[int, int]], off: list[str]) -> None:
+# two results are stored over two products, from which each is computed again
+@example([(0, 0, 1), (1, 0, 1), (1, 2, 7), (3, 3, 0), (3, 4, 8), (4, 4, 8)], [])
+def test_any_graph_gives_the_same_results(
+    steps: list[tuple[int, int, int]], off: list[str]
+) -> None:
     def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         values = [x]
-        for source, operation in steps:
-            values.append(UNARY[operation](values[source % len(values)]))
-        return values[-1], values[len(values) // 2] + 1
+        for one, two, operation in steps:
+            x, y = values[one % len(values)], values[two % len(values)]
+            values.append(OPERATIONS[operation](x, y))
+        return values[-1], values[-2]
 
     torch._dynamo.reset()
-    once = at_stage("scheduled", function, toggles=Toggles.parse(off))
-    assert_as_eager(once, function, [f32(5, 5) * 0.3])
+    captured = Captured(interpreted="scheduled")
+    once = torch.compile(function, backend=recording_backend(captured, Toggles.parse(off)))
+    x = f32(5, 5) * 0.3
+    assert_same(once(x), function(x), strides=False)
+    for schedule in captured.schedules:
+        for kernel in schedule.kernels():
+            segments(flatten(kernel, schedule.graph.buffers(), collapse=True))
 
 
 def test_it_can_be_switched_off() -> None:
