@@ -1,8 +1,8 @@
 """fuse.recompute: compute a producer in all of its consumers if a GPU then reads and stores less.
 
 The exponentials of a softmax are read by their sum and by the result. If rows are divided among the
-programs of a GPU, or the result lies in another order than the operand, the sum and the result have
-kernels of their own. Both compute the exponentials, which are not stored.
+programs of a GPU, or the result is padded or lies in another order than the operand, the sum and
+the result have kernels of their own. Both compute the exponentials, which are not stored.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ The last piece of a row may have too many, and a row has values that all of its 
 def recompute_producers(graph: Graph, gate: Gate, divided: Mapping[str, str]) -> Graph:
     """Return the graph with some producers computed in all of their consumers.
 
-    These are read by a divided reduction, or are stored in another order than they are read. If
-    they read no result of a divided reduction, their operands must be in memory in any case:
-    otherwise the kernel of the operands may compute them. `divided` maps reductions of pieces to
-    those that combine their results.
+    These are read by a divided reduction or by a loop over another number of elements, or are
+    stored in another order than they are read. If they read no result of a divided reduction, their
+    operands must be in memory in any case: otherwise the kernel of the operands may compute them.
+    `divided` maps reductions of pieces to those that combine their results.
     """
     if all(node.out is None or node.out.device.type not in DEVICES for node in graph.nodes):
         return graph
@@ -48,7 +48,8 @@ def recompute_producers(graph: Graph, gate: Gate, divided: Mapping[str, str]) ->
         if in_memory:
             return "it is stored anyway"
         whole = [load for load, share in _loads(producer) if share > WHOLE]
-        if not any(c.name in divided for c in consumers) and not _turns(producer, whole, buffers):
+        together = not any(c.name in divided or _padded(producer, c) for c in consumers)
+        if together and not _turns(producer, whole, buffers):
             return "its consumers may be one kernel"
         if combined.isdisjoint(reads(producer)) and any(e.buffer not in stored for e in whole):
             return "the kernel of its operands may compute it"
@@ -73,6 +74,17 @@ def _turns(producer: Pointwise, whole: Sequence[Load], buffers: Mapping[str, Buf
     return any(nearest(buffers[e.buffer].address(e.index), producer.axes) != stored for e in whole)
 
 
+def _padded(producer: Pointwise, consumer: Node) -> bool:
+    """Return whether a consumer on a GPU reads a padded, repeated or partial producer.
+
+    No kernel computes both.
+    """
+    if isinstance(consumer, Extern) or producer.out.device.type not in DEVICES:
+        return False
+    points = product(a.size for a in (*consumer.axes, *consumer.over))
+    return points != producer.out.numel
+
+
 def _axes(load: Load) -> frozenset[Axis]:
     return frozenset[Axis]().union(*(index.axes for index in load.index))
 
@@ -84,7 +96,8 @@ def too_expensive(producer: Pointwise, consumers: Sequence[Node]) -> str:
         if isinstance(consumer, Extern):
             return "a call reads it"
         points = estimate(product(a.size for a in (*consumer.axes, *consumer.over)))
-        if points > elements * AGAIN:
+        places = {e.key for e in loads(consumer.body) if e.buffer == producer.name}
+        if points * len(places) > elements * AGAIN:
             return "a consumer reads an element several times"
     if indirect(producer.body):
         return "it has an indirect index"

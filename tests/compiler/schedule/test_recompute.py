@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch.nn import functional as F
 from traced_on_cuda import cuda, triton_of
 
 from tcdebug.compiler.schedule import recompute
@@ -39,6 +40,29 @@ def test_what_is_stored_in_another_order_than_it_is_read_is_computed_again(
     source = triton_of(lambda: (lambda x: x.softmax(1), (x,)), "cpu")
     names = [sorted(call.kernel.stored) for call in source.calls.values()]
     assert names == [["amax_max", "sum_1_sum"], ["div"]]
+
+
+def with_padded_result(x: torch.Tensor) -> torch.Tensor:
+    places = torch.arange(101, device=x.device)
+    wide = torch.where(places == x, places * x - places * 3 + 1, 0)
+    return F.pad(wide - wide.sum(1, keepdim=True), (0, 3))
+
+
+def in_two_parts(x: torch.Tensor) -> torch.Tensor:
+    left, right = (x.sin() * x.cos() + x.exp() * 2 + 1).chunk(2, 1)
+    return left * right.sigmoid()
+
+
+PARTIAL: dict[str, tuple[Function, tuple[int, int], list[list[str]]]] = {
+    "padded rows": (with_padded_result, (64, 1), [["sum_1_sum"], ["constant_pad_nd"]]),
+    "halves of rows": (in_two_parts, (64, 256), [["mul_2"]]),
+}
+
+
+@pytest.mark.parametrize("name", PARTIAL)
+def test_what_a_consumer_reads_padded_or_in_part_is_computed_again(name: str) -> None:
+    function, size, expected = PARTIAL[name]
+    assert stored(function, lambda: cuda(*size)) == expected
 
 
 def with_kept_exponentials(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
