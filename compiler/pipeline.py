@@ -21,16 +21,15 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor, fx
 
 from tcdebug.compiler import decompose, partition, seams
 from tcdebug.compiler.bodies import with_bodies
-from tcdebug.compiler.codegen.kernels.call import KernelCall
 from tcdebug.compiler.codegen.wrapper.graph_steps import graph_steps
 from tcdebug.compiler.codegen.wrapper.provenance import origins
 from tcdebug.compiler.codegen.wrapper.wrapper import WrapperWriter
@@ -41,30 +40,26 @@ from tcdebug.compiler.devices.load import load
 from tcdebug.compiler.devices.protocol import KernelSource
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import (
-    ComboWritten,
-    CompileEnd,
     CompileStart,
     DecisionTaken,
-    ExternCalled,
     Fallback,
     GraphBreak,
-    KernelWritten,
     Recompile,
 )
 from tcdebug.compiler.gate.fingerprint import graph_id
 from tcdebug.compiler.gate.gate import Decision, Gate
 from tcdebug.compiler.gate.gated import SUPERVISION
 from tcdebug.compiler.gate.toggles import Toggles
-from tcdebug.compiler.ir.graph import Extern
 from tcdebug.compiler.ir.printer import print_graph
 from tcdebug.compiler.ir.verifier import verify
-from tcdebug.compiler.lower.stage import Lowered, lower_graph, op_name
+from tcdebug.compiler.lower.stage import lower_graph, op_name
 from tcdebug.compiler.observation import OBSERVERS, CompiledGraph
-from tcdebug.compiler.partition import saved_tensors
+from tcdebug.compiler.partition import donated_tensors, saved_tensors
 from tcdebug.compiler.passes import PASSES
 from tcdebug.compiler.passes.random_numbers import random_numbers
 from tcdebug.compiler.pregrad import PREGRAD_PASSES
 from tcdebug.compiler.registry import REGISTRY, read_through
+from tcdebug.compiler.reports import report_end, report_kernels, report_remarks
 from tcdebug.compiler.runtime.cuda.capturable import captured
 from tcdebug.compiler.runtime.cuda.products import with_templates
 from tcdebug.compiler.runtime.profiler_ranges import graph_range
@@ -73,7 +68,6 @@ from tcdebug.compiler.schedule.in_place import in_place
 from tcdebug.compiler.schedule.inline import inline_producers
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 from tcdebug.compiler.schedule.printer import print_schedule
-from tcdebug.compiler.schedule.remarks import remarks
 from tcdebug.compiler.schedule.stage import schedule_graph
 from tcdebug.compiler.schedule.verifier import verify_schedule
 from tcdebug.compiler.stages.gated_passes import GatedPasses
@@ -108,6 +102,16 @@ class Compile:
     def under(self, toggles: Toggles) -> Compile:
         """Another attempt at this compile, with other toggles."""
         return replace(self, gate=self.gate.under(toggles))
+
+    def donated(self, module: fx.GraphModule, direction: str, gate: Gate) -> frozenset[str]:
+        """The inputs that a graph may write over: tensors that a forward of this compiler saved.
+
+        A CUDA graph may not, because it runs twice on the same tensors when it is captured.
+        """
+        ours = self.overrides.compiler("forward") is None
+        if direction != "backward" or self.options.cudagraphs or not ours:
+            return frozenset()
+        return donated_tensors.donated(module, gate)
 
     def body(self, module: fx.GraphModule, direction: str) -> Compiled:
         """Compile a body of control flow. A CUDA graph would overwrite its results."""
@@ -253,6 +257,8 @@ def compile_aten(module: fx.GraphModule, direction: str, this: Compile) -> Compi
     gate = stages.gate
     drawn = {} if this.options.fallback_random else RANDOM
     observation = OBSERVERS.begin(module, direction)
+    observed = observation is not None
+    over = this.donated(module, direction, gate) if not observed else frozenset()
     stages.run_passes("passes", module, {**drawn, **ATEN})
     with stages.stage("lower", len(module.graph.nodes)) as step:
         lowered = lower_graph(module, gate)
@@ -269,13 +275,14 @@ def compile_aten(module: fx.GraphModule, direction: str, this: Compile) -> Compi
     with stages.stage("schedule", len(inlined.nodes)) as step:
         schedule = schedule_graph(inlined, gate)
         if not this.options.templates:  # otherwise after `products`, which removes buffers
-            schedule = _in_memory(schedule, gate, observed=observation is not None)
+            schedule = _in_memory(schedule, gate, over, observed=observed)
         verify_schedule(schedule)
         step.nodes_after = len(schedule.steps)
         step.text = lambda: print_schedule(schedule)
     if this.options.templates:
-        schedule = _with_products(schedule, module, stages, this.options, observation is not None)
-    _report_remarks(stages, schedule, gate)
+        schedule = _with_products(schedule, module, stages, this.options, over, observed=observed)
+    donated_tensors.report(module, schedule, direction)
+    report_remarks(stages, schedule, gate)
     with stages.stage("codegen", len(schedule.steps)) as step:
         sources = write_kernels(schedule, gate)
         calls = {name: call for s in sources.values() for name, call in s.calls.items()}
@@ -285,7 +292,7 @@ def compile_aten(module: fx.GraphModule, direction: str, this: Compile) -> Compi
         step.text = lambda: wrapper.text
         step.suffix = "wrapper.py"
     lines = origins(schedule, lowered.graph)
-    paths = [_report_kernels(stages, source, lines) for source in sources.values()]
+    paths = [report_kernels(stages, source, lines) for source in sources.values()]
     for called in graph_steps(schedule, calls, lines) if this.options.profile else ():
         stages.log.emit(called)
     if observation is not None:
@@ -299,29 +306,36 @@ def compile_aten(module: fx.GraphModule, direction: str, this: Compile) -> Compi
             compiled = captured(compiled, schedule, stages, direction, this.options.dim_gears)
         if this.options.profile:
             compiled = graph_range(compiled, this.compile_id, direction, this.gate.graph_id)
-    _report(stages, lowered, schedule, calls, time.perf_counter() - start)
+    report_end(stages, lowered, schedule, calls, time.perf_counter() - start)
     return seams.boxed(compiled)
 
 
 def _with_products(
-    schedule: Schedule, module: fx.GraphModule, stages: Stages, options: Options, observed: bool
+    schedule: Schedule,
+    module: fx.GraphModule,
+    stages: Stages,
+    options: Options,
+    over: frozenset[str],
+    *,
+    observed: bool,
 ) -> Schedule:
     """Run the stage that replaces matrix products by templates where these are faster."""
     with stages.stage("products", len(schedule.steps)) as step:
         templated = with_templates(schedule, stages, options, seams.captured_sizes(module))
-        result = _in_memory(templated, stages.gate, observed=observed)
+        result = _in_memory(templated, stages.gate, over, observed=observed)
         verify_schedule(result)
         step.nodes_after = len(result.steps)
         step.text = lambda: print_schedule(result)
     return result
 
 
-def _in_memory(schedule: Schedule, gate: Gate, *, observed: bool) -> Schedule:
+def _in_memory(schedule: Schedule, gate: Gate, over: frozenset[str], *, observed: bool) -> Schedule:
     """Return the schedule with results over dead buffers, and then with combo kernels.
 
-    A tool that observes the values between kernels needs each kernel by itself.
+    `over` are inputs that may be written over. A tool that observes the values between kernels
+    needs each kernel by itself.
     """
-    schedule = in_place(schedule, gate)
+    schedule = in_place(schedule, gate, over)
     return schedule if observed else with_combo_kernels(schedule, gate)
 
 
@@ -332,53 +346,3 @@ def write_kernels(schedule: Schedule, gate: Gate) -> dict[str, KernelSource]:
     for kernel in schedule.kernels():
         kernels.setdefault(kernel.device.type, []).append(kernel)
     return {device: DEVICES[device].write(some, buffers, gate) for device, some in kernels.items()}
-
-
-def _report_remarks(stages: Stages, schedule: Schedule, gate: Gate) -> None:
-    """Log what was fused and what was not."""
-    if stages.log.folder is None:
-        return
-    log = stages.log.bind(stage="schedule")
-    for found in remarks(schedule, gate):
-        where = asdict(found.location) if found.location else {}
-        log.emit(found.remark, user_loc=where)
-
-
-def _report_kernels(
-    stages: Stages, source: KernelSource, lines: Mapping[str, list[list[str]]]
-) -> str:
-    """Save and log the kernels before they are built, which may fail. Return the file."""
-    log = stages.log
-    path = log.save(f"kernels/{stages.name}.{source.suffix}", source.text)
-    for call in source.calls.values():
-        computes = [n.name for n in call.kernel.nodes]
-        name = call.kernel.name
-        event = KernelWritten(
-            name, source.language, computes, call.moved, path, lines[name], call.code
-        )
-        log.emit(event)
-    combined: dict[str, list[str]] = {}
-    for name, call in source.calls.items():
-        if call.combo is not None:
-            combined.setdefault(call.combo.kernel.name, []).append(name)
-    for name, members in combined.items():
-        log.emit(ComboWritten(name, members, path))
-    return path
-
-
-def _report(
-    stages: Stages,
-    lowered: Lowered,
-    schedule: Schedule,
-    calls: Mapping[str, KernelCall],
-    seconds: float,
-) -> None:
-    log = stages.log
-    written = {node.name for kernel in schedule.kernels() for node in kernel.nodes}
-    for node, op, reason in lowered.externs:
-        if node not in written:  # a template may compute it
-            log.emit(ExternCalled(op, node, reason))
-    externs = Counter(
-        s.origin.op for s in schedule.steps if isinstance(s, Extern) and s.alias_of is None
-    )
-    log.emit(CompileEnd(round(seconds, 6), len(calls), externs))

@@ -41,13 +41,18 @@ FRESH = frozenset(
 """Operators whose results share no memory with other values."""
 
 
-def in_place(schedule: Schedule, gate: Gate) -> Schedule:
-    """Return the schedule with results stored over buffers that are dead after the same kernel."""
+def in_place(schedule: Schedule, gate: Gate, donated: frozenset[str] = frozenset()) -> Schedule:
+    """Return the schedule with results stored over buffers that are dead after the same kernel.
+
+    `donated` are inputs that the graph may overwrite, though not with values that it returns.
+    """
     graph, steps = schedule.graph, schedule.steps
     memory, buffers = memory_of(graph.nodes), graph.buffers()
     last = _last_reads(graph, steps, memory)
+    returned = {memory.get(name, name) for name in output_refs(graph)}
+    closed = dict.fromkeys(donated, returned)
     changed: list[Kernel | Extern] = []
-    free: set[str] = set()  # buffers that a step allocated and that were not yet overwritten
+    free = set(donated)  # and buffers that a step allocated; not yet overwritten
     for position, step in enumerate(steps):
         if isinstance(step, Extern):
             if step.target in FRESH and step.out is not None:
@@ -55,7 +60,7 @@ def in_place(schedule: Schedule, gate: Gate) -> Schedule:
             changed.append(step)
             continue
         dying = sorted(n for n in step.loaded() & free if last.get(n) == position)
-        kernel = _stored_over(step, dying, buffers, memory, gate)
+        kernel = _stored_over(step, dying, buffers, memory, gate, closed)
         taken = {target for node in kernel.nodes for target in written(node)}
         own = {n for n in step.stored if n in buffers and not _into(kernel, n)}
         free = (free | own) - taken
@@ -86,10 +91,14 @@ def _stored_over(
     buffers: Mapping[str, Buffer],
     memory: Mapping[str, str],
     gate: Gate,
+    closed: Mapping[str, set[str]],
 ) -> Kernel:
+    """Store results over the given memory. `closed` has the results that memory must not take."""
     for old in dying:
         for node in kernel.nodes:
             if not isinstance(node, Pointwise) or node.name not in kernel.stored:
+                continue
+            if node.name in closed.get(old, ()):
                 continue
             if not _fits(node, kernel, old, buffers[old]):
                 continue

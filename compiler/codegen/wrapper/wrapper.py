@@ -94,7 +94,7 @@ class WrapperWriter:
         self.free: list[str] = []  # dead buffers whose memory may be used again
         self.owned: set[str] = set()  # buffers that only kernels have ever seen
         self.views = {n.name for n in self.graph.nodes if _is_alias(n)}
-        self.read_by_kernels = {n for c in calls.values() for n in c.loads}
+        self.read_by_kernels = {n for c in calls.values() for n in (*c.loads, *c.into.values())}
         results = self.graph.outputs if direction == "forward" else ()
         self.saved = {o.name for o in results if isinstance(o, Ref)} - self.read_by_kernels
         self.launches: list[Launch] = []

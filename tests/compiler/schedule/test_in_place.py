@@ -23,6 +23,7 @@ from tcdebug.compiler.ir.arithmetic.index import Axis, Index, to_index
 from tcdebug.compiler.ir.build import call
 from tcdebug.compiler.ir.expr import Expr, Load
 from tcdebug.compiler.ir.graph import Origin
+from tcdebug.compiler.schedule import in_place
 from tcdebug.compiler.schedule.in_place import UNIT
 
 
@@ -132,6 +133,26 @@ def test_of_two_stores_that_would_wait_for_each_other_one_gets_memory_of_its_own
     assert_as_eager(compiled(function), function, [f32(8, 8)])
     torch._dynamo.reset()
     assert len(written_over(function, f32(8, 8))) == 1
+
+
+@torch.library.custom_op("tcdebug_in_place::turned", mutates_args=())
+def turned(x: torch.Tensor) -> torch.Tensor:
+    """A product in columns, as a library may return it. Tracing sees rows."""
+    return (x @ x).t().contiguous().t()
+
+
+@turned.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def test_a_result_of_a_library_in_an_unexpected_layout_is_overwritten_in_the_traced_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    operator = torch.ops.tcdebug_in_place.turned.default
+    monkeypatch.setattr(in_place, "FRESH", in_place.FRESH | {operator})
+    x = f32(8, 8)
+    assert_same(compiled(lambda x: turned(x) - x)(x), turned(x) - x, strides=False)
 
 
 def test_memory_that_was_taken_over_twice_stays_alive() -> None:

@@ -1,0 +1,67 @@
+"""partition.donate: let backward write over saved tensors that nothing else reads.
+
+AOTAutograd lists the saved tensors that share no memory with other tensors of the traced program.
+It raises if a caller keeps the graph for a second backward while the list is not empty.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import fx
+from torch._guards import TracingContext
+
+from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.ir.graph import Extern, Ref, memory_of, written
+from tcdebug.compiler.schedule.in_place import FRESH
+from tcdebug.compiler.schedule.kernel import Schedule
+
+UNIT = "partition.donate"
+
+
+def donated(backward: fx.GraphModule, gate: Gate) -> frozenset[str]:
+    """Return the inputs of the backward being compiled that it may write over."""
+    names = sorted(_listed(backward))
+    return frozenset(names) if names and gate.allows(UNIT, ", ".join(names)) else frozenset()
+
+
+def report(module: fx.GraphModule, schedule: Schedule, direction: str) -> None:
+    """Leave in AOTAutograd's list what the compiled graph allows backward, or makes use of.
+
+    After forward, these are tensors that share no memory in the compiled graph either, where a copy
+    may have been removed. After backward, they are those that it writes over: a caller may keep the
+    graph if there are none.
+    """
+    if not (metadata := _metadata()):
+        return
+    listed = metadata.bw_donated_idxs
+    if direction == "forward":
+        first = metadata.num_forward - (metadata.num_symints_saved_for_bw or 0)
+        own = _results_with_own_memory(schedule)
+        listed[:] = [place for place in listed if first + place in own]
+    elif direction == "backward":
+        over = {m for kernel in schedule.kernels() for node in kernel.nodes for m in written(node)}
+        listed[:] = [place for name, place in _listed(module).items() if name in over]
+
+
+def _listed(backward: fx.GraphModule) -> dict[str, int]:
+    """The donated inputs of a backward -> their positions."""
+    metadata = _metadata()
+    given = backward.graph.find_nodes(op="placeholder")
+    return {given[k].name: k for k in metadata.bw_donated_idxs} if metadata else {}
+
+
+def _metadata() -> Any:
+    """What AOTAutograd knows of the graph being compiled; None without donated tensors."""
+    context = TracingContext.try_get()
+    metadata = None if context is None else context.fw_metadata
+    return metadata if metadata is not None and metadata.bw_donated_idxs else None
+
+
+def _results_with_own_memory(schedule: Schedule) -> set[int]:
+    """Return the positions of results in memory that the graph allocates for them alone."""
+    graph = schedule.graph
+    memory = memory_of(graph.nodes)
+    fresh = {n.name for n in graph.nodes if not isinstance(n, Extern) or n.target in FRESH}
+    owners = [memory.get(o.name, o.name) if isinstance(o, Ref) else "" for o in graph.outputs]
+    return {k for k, owner in enumerate(owners) if owner in fresh and owners.count(owner) == 1}
