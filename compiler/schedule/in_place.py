@@ -44,13 +44,11 @@ FRESH = frozenset(
 def in_place(schedule: Schedule, gate: Gate, donated: frozenset[str] = frozenset()) -> Schedule:
     """Return the schedule with results stored over buffers that are dead after the same kernel.
 
-    `donated` are inputs that the graph may overwrite, though not with values that it returns.
+    `donated` are inputs that the graph may overwrite.
     """
     graph, steps = schedule.graph, schedule.steps
     memory, buffers = memory_of(graph.nodes), graph.buffers()
     last = _last_reads(graph, steps, memory)
-    returned = {memory.get(name, name) for name in output_refs(graph)}
-    closed = dict.fromkeys(donated, returned)
     changed: list[Kernel | Extern] = []
     free = set(donated)  # and buffers that a step allocated; not yet overwritten
     for position, step in enumerate(steps):
@@ -60,7 +58,7 @@ def in_place(schedule: Schedule, gate: Gate, donated: frozenset[str] = frozenset
             changed.append(step)
             continue
         dying = sorted(n for n in step.loaded() & free if last.get(n) == position)
-        kernel = _stored_over(step, dying, buffers, memory, gate, closed)
+        kernel = _stored_over(step, dying, buffers, memory, gate)
         taken = {target for node in kernel.nodes for target in written(node)}
         own = {n for n in step.stored if n in buffers and not _into(kernel, n)}
         free = (free | own) - taken
@@ -91,14 +89,10 @@ def _stored_over(
     buffers: Mapping[str, Buffer],
     memory: Mapping[str, str],
     gate: Gate,
-    closed: Mapping[str, set[str]],
 ) -> Kernel:
-    """Store results over the given memory. `closed` has the results that memory must not take."""
     for old in dying:
         for node in kernel.nodes:
             if not isinstance(node, Pointwise) or node.name not in kernel.stored:
-                continue
-            if node.name in closed.get(old, ()):
                 continue
             if not _fits(node, kernel, old, buffers[old]):
                 continue
