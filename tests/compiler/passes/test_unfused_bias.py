@@ -67,3 +67,34 @@ KEPT: dict[str, Program] = {
 @pytest.mark.parametrize("name", KEPT)
 def test_a_product_that_must_be_in_memory_keeps_its_bias(name: str) -> None:
     assert left(KEPT[name])["addmm.default"] == 1
+
+
+def convolved(dimensions: int, *, transposed: bool = False) -> fx.GraphModule:
+    """A convolution with a bias, which is the result of the graph."""
+    ones, zeros = [1] * dimensions, [0] * dimensions
+
+    def function(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return aten.convolution.default(x, w, b, ones, zeros, ones, transposed, zeros, 1)
+
+    with FakeTensorMode():
+        sizes = ((2, 8, *[9] * dimensions), (8, 8, *[3] * dimensions), (8,))
+        x, w, b = (torch.empty(s, device="cuda") for s in sizes)
+        return make_fx(function)(x, w, b)
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 3])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_the_bias_of_any_convolution_is_split_off(dimensions: int, transposed: bool) -> None:
+    module = convolved(dimensions, transposed=transposed)
+    sizes = ((2, 8, *[9] * dimensions), (8, 8, *[3] * dimensions), (8,))
+    inputs = [torch.randn(s) for s in sizes]
+    expected = module(*inputs)
+    _, after = applied(unfused_bias, module)
+    assert ops(after) == {"convolution.default": 1, "view.default": 1, "add.Tensor": 1}
+    torch.testing.assert_close(after(*inputs), expected)
+
+
+def test_a_convolution_without_a_bias_is_left_alone() -> None:
+    _, once = applied(unfused_bias, convolved(2))
+    changed, _ = applied(unfused_bias, once)
+    assert not changed
