@@ -15,10 +15,12 @@ from tcdebug.compiler.codegen.kernels.unrolled_rows import unrolled_rows
 from tcdebug.compiler.codegen.triton.accumulate import KINDS
 from tcdebug.compiler.codegen.triton.combo import with_combos
 from tcdebug.compiler.codegen.triton.kernel import TritonKernelWriter
+from tcdebug.compiler.codegen.triton.point_tiles import point_tile
 from tcdebug.compiler.codegen.triton.product import ProductTile, ProductWriter, tile_of
+from tcdebug.compiler.codegen.triton.row_tiles import row_tile, runs_along_outer
 from tcdebug.compiler.codegen.triton.scatter import scatter_update
 from tcdebug.compiler.codegen.triton.text import SIGNATURES, WRITABLE
-from tcdebug.compiler.codegen.triton.tiles import Tile, choose, runs_along_outer
+from tcdebug.compiler.codegen.triton.tiles import Tile
 from tcdebug.compiler.codegen.triton.written import TritonKernel
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.arithmetic.index import Index, product
@@ -167,17 +169,14 @@ def _divided(
 
 def _tile(flat: FlatKernel, subject: str, gate: Gate) -> Tile:
     """Return the tile of a kernel. The gate is asked only about choices that matter for it."""
-    if any(n.scatters for n in flat.nodes):
-        return choose(flat, tiled=False)
-    best = choose(flat)
-    if best.persistent and not flat.sorts and not gate.allows("codegen.persistent", subject):
-        return choose(flat, persistent=False)
     if flat.accumulates:
+        best = row_tile(flat)
+        if best.persistent and not flat.sorts and not gate.allows("codegen.persistent", subject):
+            return row_tile(flat, persistent=False)
         return best
-    plain = choose(flat, tiled=False)
-    if best != plain and not gate.allows("codegen.tile", subject):
-        return plain
-    return best
+    plain = point_tile(flat, tiled=False)
+    best = plain if any(n.scatters for n in flat.nodes) else point_tile(flat)
+    return best if best == plain or gate.allows("codegen.tile", subject) else plain
 
 
 def _extent(tile: Tile, call: KernelCall, buffers: Mapping[str, Buffer]) -> tuple[str, ...]:

@@ -116,11 +116,29 @@ OF_TWO_AXES: dict[str, tuple[Program, str]] = {
     ),
     "divisions in indices": (
         lambda: (lambda x: F.pixel_shuffle(x, 2), (cuda(64, 128, 28, 28, dtype=half),)),
-        "y16 x64 w4",
+        "x64 y16 w4",
     ),
     "data in indices": (
         lambda: (lambda x, i: x.gather(1, i), (cuda(512, 128), cuda(512, 112, dtype=torch.int64))),
-        "y8 x128 w4",
+        "x128 y8 w8",
+    ),
+    "steps of two elements": (
+        lambda: (lambda x: F.max_pool2d(x, 3, 2, 1), (cuda(256, 32, 64, 64),)),
+        "x32 y16 w8",
+    ),
+    "padded rows": (
+        lambda: (
+            lambda x, m, s: F.pad((x - m) * s, (0, 7)),
+            (cuda(8192, 50257, dtype=half), cuda(8192, 1), cuda(8192, 1)),
+        ),
+        "x512 y1 w8",
+    ),
+    "statistics of channels": (
+        lambda: (
+            lambda x, m, s: ((x - m) * s).to(half),
+            (cuda(256, 64, 56, 56, dtype=half), cuda(1, 64, 1, 1), cuda(1, 64, 1, 1)),
+        ),
+        "x512 y2 w4",
     ),
     "numbers of rows in a square": (
         lambda: (lambda x, y: x / y, (cuda(88, 90001), cuda(88, 1))),

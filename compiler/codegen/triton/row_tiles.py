@@ -1,0 +1,211 @@
+"""Chooses the tiles of kernels that accumulate: rows in registers or loops, columns, patches."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from tcdebug.compiler.codegen.kernels.flatten import FlatKernel
+from tcdebug.compiler.codegen.kernels.sweeps import segments
+from tcdebug.compiler.codegen.triton.online_softmax import online
+from tcdebug.compiler.codegen.triton.tiles import (
+    FULL,
+    MULTIPROCESSORS,
+    THREAD_BYTES,
+    WARP,
+    Tile,
+    TileDimension,
+    power_of_two,
+    widest,
+)
+from tcdebug.compiler.ir.arithmetic.index import Axis, Index, product
+from tcdebug.compiler.ir.arithmetic.size_estimate import estimate, nearest
+from tcdebug.compiler.ir.cost import itemsize
+from tcdebug.compiler.ir.expr import loads
+
+ROW = 1 << 15
+"""The longest row, in elements, that the registers of one program can hold."""
+COLUMN_TILE = 2048
+"""Elements of a tile that reduces over a strided axis, for 4 warps."""
+LOOPED, WASTE = 1 << 12, 1.5
+"""From this length, a loop reads a row as fast as a tile that is longer than it by this factor."""
+COLUMN_BYTES = 128
+"""Bytes of a row of a tile that reduces over a strided axis."""
+SIDE_BYTES, PATCH = 32, 1 << 14
+"""Bytes of a side of a rectangle of rows, and the most elements of its rows."""
+HELD_BYTES = 1 << 13
+"""The most bytes of rows, read by two sweeps, to hold in registers; longer rows are read again."""
+WARP_ROWS, WARP_COLUMNS = 1024, 2048
+"""Elements of whole rows, or of whole columns, for each warp of a program."""
+SHORT = 64
+"""The longest row, in elements, for which a warp has as many elements as in a pointwise kernel."""
+HELD_ROW_BYTES = 48
+"""The most bytes of the rows that a kernel reads, per element, for a warp to have `WARP_ROWS`."""
+BUSY = MULTIPROCESSORS * 16
+"""Warps that keep the device busy. A kernel with fewer programs has more warps in each."""
+LONG = 1 << 16
+"""The length of a row, in elements, from which twice the bytes are in flight."""
+
+
+def row_tile(kernel: FlatKernel, *, persistent: bool = True) -> Tile:
+    inner = product(a.size for a in kernel.inner)
+    outer = estimate(product(a.size for a in kernel.outer))
+    columns = runs_along_outer(kernel)
+    length = inner.constant
+    held = sum(1 for n in kernel.nodes for e in loads(n.body) if e.index and n.inside)
+    heavy = held * widest(kernel) > HELD_ROW_BYTES
+    limit = ROW // max(1, power_of_two(held) // 2)
+    sweeps = sum(part.sweep for part in segments(online(kernel)[0]))
+    if columns:
+        limit = 1024 if sweeps > 1 else 2 * COLUMN_TILE * widest(kernel) // COLUMN_BYTES
+    elif sweeps == 2:
+        limit = min(limit, HELD_BYTES // max(1, _row_bytes(kernel)))
+    more = _more_warps(kernel, outer) if columns else 1
+    if sweeps == 1:
+        limit *= more
+    wasteful = length is not None and sweeps == 1 and _is_wasteful(length)
+    fits = persistent and length is not None and length <= limit and not wasteful
+    if columns and length is not None and fits and (patched := _patched(kernel, length)):
+        return patched
+    held_whole = kernel.sorts or (kernel.scans and sweeps > 1)  # see `schedule/scans.py`
+    if length is not None and (fits or held_whole):
+        return _whole_rows(kernel, power_of_two(length), outer, columns=columns, heavy=heavy)
+    if columns:
+        return _columns(kernel, outer, more)
+    length = estimate(inner)
+    if kernel.scans:
+        return _tile(kernel, 1, min(2048, power_of_two(length)), 4, persistent=False)
+    if sweeps == 1:
+        each, most = THREAD_BYTES // max(4, widest(kernel)), 16
+    else:
+        each, most = THREAD_BYTES // widest(kernel) * (2 if length >= LONG else 1), 32
+    block = WARP * most * each
+    while block > WARP * 8 * each and -(-length // block) * block > length * FULL:
+        block //= 2
+    return _tile(kernel, 1, block, block // (WARP * each), persistent=False)
+
+
+def _columns(kernel: FlatKernel, outer: int, more: int) -> Tile:
+    """Return a tile that steps down some columns."""
+    x, size, warps = COLUMN_BYTES // widest(kernel), COLUMN_TILE * more, 4 * more
+    if widest(kernel) == 4 and not kernel.scans and outer >= 2 * x * MULTIPROCESSORS * 4:
+        x, size = 2 * x, size // 2
+    x = min(x, power_of_two(outer))
+    return _tile(kernel, x, size // x, warps, persistent=False)
+
+
+def _more_warps(kernel: FlatKernel, outer: int) -> int:
+    """Return how many times 4 warps a program that reduces columns should have: 1, 2 or 4.
+
+    A multiprocessor should have 32 warps, also if there are few columns.
+    """
+    programs, more = max(1, outer * widest(kernel) // COLUMN_BYTES), 1
+    while more < 4 and programs * more * 2 <= MULTIPROCESSORS * 8:
+        more *= 2
+    return more
+
+
+def _patched(kernel: FlatKernel, length: int) -> Tile | None:
+    """Return a tile of whole rows that lie along two outer axes; None if that does not pay.
+
+    If the loads have neighbours along one axis and the stores along another, a rectangle of both
+    has whole sectors of memory along each. It does not pay if rows begin within a sector.
+    """
+    inside = [n for n in kernel.nodes if n.inside]
+    read = [e.index[0] for n in inside for e in loads(n.body) if e.index]
+    stored = [n.address for n in kernel.nodes if n.name in kernel.stored]
+    points = [n.address for n in inside if n.name in kernel.stored and not n.reduces]
+    x, y = (_most_common_nearest(found, kernel) for found in (read, stored))
+    side = SIDE_BYTES // widest(kernel)
+    if x is None or y is None or x == y or not {x, y} <= frozenset(kernel.outer):
+        return None
+    if any(a.size.constant is None or a.size.constant < side for a in (x, y)):
+        return None
+    if not all(_steps_by(side // 2, i, kernel, x) for i in read):
+        return None
+    if not all(_steps_by(side, i, kernel, y) for i in points):
+        return None
+    row, other = power_of_two(length), side
+    while side * other * row > PATCH:
+        other //= 2
+    if other < 4:
+        return None
+    rest = tuple(a for a in kernel.outer if a not in (x, y))
+    warps = max(4, side * other * row // (WARP * 32))
+    groups = (
+        TileDimension("x", (y, x), side * other, patch=side),
+        TileDimension("r", kernel.inner, row),
+    )
+    return Tile(groups, rest, warps, persistent=True)
+
+
+def _steps_by(count: int, address: Index, kernel: FlatKernel, along: Axis) -> bool:
+    """Return whether rows along an axis begin at multiples of so many elements."""
+    others = (a for a in (*kernel.outer, *kernel.inner) if a != along and a in address.axes)
+    steps = (address.coefficient(a) for a in others)
+    return all(s is not None and s.constant is not None and s.constant % count == 0 for s in steps)
+
+
+def _most_common_nearest(addresses: Sequence[Index], kernel: FlatKernel) -> Axis | None:
+    """Return the axis along which most accesses have their neighbours."""
+    axes = (*kernel.outer, *kernel.inner)
+    found = Counter(a for index in addresses if (a := nearest(index, axes)) is not None)
+    return max(found, key=lambda axis: found[axis], default=None)
+
+
+def _is_wasteful(length: int) -> bool:
+    """Return whether a tile of a whole long row would be far longer than the row."""
+    return length >= LOOPED and power_of_two(length) > length * WASTE
+
+
+def _row_bytes(kernel: FlatKernel) -> int:
+    """Return the bytes read per element of a row, without loads that are the same for all rows."""
+    inner, outer = frozenset(kernel.inner), frozenset(kernel.outer)
+    read = {e.key: e for n in kernel.nodes for e in loads(n.body) if e.index}
+    axes = [(e.index[0].axes, itemsize(e.dtype)) for e in read.values()]
+    return sum(size for where, size in axes if where & inner and where & outer)
+
+
+def _whole_rows(kernel: FlatKernel, row: int, outer: int, *, columns: bool, heavy: bool) -> Tile:
+    """Return a tile of whole rows, in as few warps as keep the device busy.
+
+    Warps of one row combine their results through shared memory, and wait for each other.
+    """
+    x, width = 1, COLUMN_BYTES // widest(kernel)
+    if columns:
+        while x < width and x < outer and (x < 16 or x * row < 2 * COLUMN_TILE):
+            x *= 2
+        while x * row < COLUMN_TILE // 2 and outer >= 2 * x * MULTIPROCESSORS * 4:
+            x *= 2
+    else:
+        while x * row < 1024 and outer >= 2 * x * MULTIPROCESSORS * 4:
+            x *= 2
+    elements = x * row
+    each = 32 if columns else THREAD_BYTES // widest(kernel)
+    most = min(32, max(1, power_of_two(elements // (WARP * each)), min(4, elements // WARP)))
+    if heavy or not (columns or SHORT < row <= WARP_ROWS):
+        return _tile(kernel, x, row, most, persistent=True)
+    warps = min(most, max(1, elements // (WARP_COLUMNS if columns else WARP_ROWS)))
+    while warps < most and warps * (outer // x) < BUSY:
+        warps *= 2
+    return _tile(kernel, x, row, warps, persistent=True)
+
+
+def _tile(kernel: FlatKernel, x: int, r: int, warps: int, *, persistent: bool) -> Tile:
+    groups = (TileDimension("x", kernel.outer, x), TileDimension("r", kernel.inner, r))
+    return Tile(groups, (), warps, persistent)
+
+
+def runs_along_outer(kernel: FlatKernel) -> bool:
+    """Return whether at least half of the accesses have their neighbours along an outer axis.
+
+    Neighbours are elements with the smallest stride: in a slice, they are not contiguous. Accesses
+    that are the same for a whole row do not count.
+    """
+    axes, inner = (*kernel.outer, *kernel.inner), frozenset(kernel.inner)
+    inside = [n for n in kernel.nodes if n.inside]
+    touched = [load.index[0] for n in inside for load in loads(n.body) if load.index]
+    touched += [n.address for n in inside if n.name in kernel.stored and not n.reduces]
+    along = [nearest(index, axes) for index in touched if index.axes & inner]
+    outer = sum(a in kernel.outer for a in along if a is not None)
+    return outer > 0 and outer >= sum(a in kernel.inner for a in along if a is not None)
