@@ -21,7 +21,7 @@ from tcdebug.compiler.ir.arithmetic.index import (
     to_index,
 )
 from tcdebug.compiler.ir.expr import loads
-from tcdebug.compiler.ir.graph import LoopNode, Pointwise
+from tcdebug.compiler.ir.graph import LoopNode, Pointwise, Reduction, reads
 
 AxisMap = dict[Axis, Index]
 
@@ -49,6 +49,29 @@ def loops_of(node: LoopNode) -> Loops:
     if isinstance(node, Pointwise):
         return Loops(node.axes, (), (node,))
     return Loops(node.axes, node.reduced, (node,))
+
+
+def sweeps(loops: Loops) -> int:
+    """Return the number of times that the kernel loops over the inner axes."""
+    return 1 + max(sweep_numbers(loops).values(), default=0)
+
+
+def sweep_numbers(loops: Loops) -> dict[str, int]:
+    """Node inside the inner axes -> the first sweep in which all of its operands are known."""
+    number: dict[str, int] = {}
+    reduces: set[str] = set()
+    for node in (n for n in loops.nodes if not loops.is_across(n)):
+        number[node.name] = max(
+            (number[r] + (r in reduces) for r in reads(node) if r in number), default=0
+        )
+        if isinstance(node, Reduction):
+            reduces.add(node.name)
+    inside = {
+        n.name
+        for n in loops.nodes
+        if not isinstance(n, Pointwise) or len(n.axes) > len(loops.outer)
+    }
+    return {name: value for name, value in number.items() if name in inside}
 
 
 def align(first: Loops, second: Loops) -> Iterator[Loops]:

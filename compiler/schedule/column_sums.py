@@ -25,8 +25,8 @@ from tcdebug.compiler.ir.graph import (
     reads,
     written,
 )
-from tcdebug.compiler.schedule.align import Loops, align
-from tcdebug.compiler.schedule.fusion import Fusion, illegal_read, pays, sweeps, too_large
+from tcdebug.compiler.schedule.align import Loops, align, sweeps
+from tcdebug.compiler.schedule.fusion import Fusion, illegal_read, pays, too_large
 
 UNIT = "fuse.column_sums"
 SLOTS = 16

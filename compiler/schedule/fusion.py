@@ -30,7 +30,7 @@ from tcdebug.compiler.ir.graph import (
     reads,
     written,
 )
-from tcdebug.compiler.schedule.align import Loops, align, loops_of
+from tcdebug.compiler.schedule.align import Loops, align, loops_of, sweep_numbers, sweeps
 from tcdebug.compiler.schedule.dependencies import Dependencies
 from tcdebug.compiler.schedule.scans import held_whole, may_scan_together, scans
 
@@ -239,7 +239,46 @@ def legal(loops: Loops, memory: Mapping[str, str], buffers: Mapping[str, Buffer]
     reduction run after its sweep. `memory` maps a value without memory of its own to the value
     whose memory it shares.
     """
-    return illegal_read(loops) is None and overwritten_read(loops, memory, buffers) is None
+    if illegal_read(loops) is not None or overwritten_read(loops, memory, buffers) is not None:
+        return False
+    return not has_waiting_stores(loops, memory)
+
+
+def has_waiting_stores(loops: Loops, memory: Mapping[str, str]) -> bool:
+    """Return whether stores over memory would wait for each other in a cycle.
+
+    A store must wait for all stores whose values are computed from what it overwrites, directly or
+    by computing values of earlier sweeps again.
+    """
+    left = {n.name: set(written(n)) for n in loops.nodes if written(n)}
+    if not loops.inner or len(left) < 2:
+        return False
+    read = {name: _read_in_sweep(name, loops, memory) for name in left}
+    while left:
+        free = [
+            n
+            for n, over in left.items()
+            if all(over.isdisjoint(read[o]) for o in left.keys() - {n})
+        ]
+        if not free:
+            return True
+        for name in free:
+            del left[name]
+    return False
+
+
+def _read_in_sweep(name: str, loops: Loops, memory: Mapping[str, str]) -> set[str]:
+    """The memory that a node reads, itself or through nodes of earlier sweeps."""
+    numbers, nodes = sweep_numbers(loops), {n.name: n for n in loops.nodes}
+    own = numbers.get(name, 0)
+    found: set[str] = set()
+    todo = [name]
+    while todo:
+        new = reads(nodes[todo.pop()]) - found
+        found |= new
+        earlier = (n for n in new if isinstance(nodes.get(n), Pointwise))
+        todo += [n for n in earlier if numbers.get(n, own) < own]
+    return {memory.get(n, n) for n in found}
 
 
 def overwritten_read(
@@ -347,26 +386,3 @@ def _runs_along(address: Index, loops: Loops, *, on_gpu: bool) -> set[Axis]:
         along = nearest(address, [a for a in long if estimate(a.size) >= SHORTEST_RUN])
         return set() if along is None else {along}
     return {a for a in long if address.coefficient(a) == 1 and estimate(a.size) >= SHORTEST_RUN}
-
-
-def sweeps(loops: Loops) -> int:
-    """Return the number of times that the kernel loops over the inner axes."""
-    return 1 + max(sweep_numbers(loops).values(), default=0)
-
-
-def sweep_numbers(loops: Loops) -> dict[str, int]:
-    """Node inside the inner axes -> the first sweep in which all of its operands are known."""
-    number: dict[str, int] = {}
-    reduces: set[str] = set()
-    for node in (n for n in loops.nodes if not loops.is_across(n)):
-        number[node.name] = max(
-            (number[r] + (r in reduces) for r in reads(node) if r in number), default=0
-        )
-        if isinstance(node, Reduction):
-            reduces.add(node.name)
-    inside = {
-        n.name
-        for n in loops.nodes
-        if not isinstance(n, Pointwise) or len(n.axes) > len(loops.outer)
-    }
-    return {name: value for name, value in number.items() if name in inside}

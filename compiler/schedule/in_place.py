@@ -24,8 +24,8 @@ from tcdebug.compiler.ir.graph import (
     reads,
     written,
 )
-from tcdebug.compiler.schedule.align import Loops
-from tcdebug.compiler.schedule.fusion import overwritten_read, sweep_numbers
+from tcdebug.compiler.schedule.align import Loops, sweep_numbers
+from tcdebug.compiler.schedule.fusion import has_waiting_stores, overwritten_read
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 
 UNIT = "memory.in_place"
@@ -101,6 +101,8 @@ def _stored_over(
             loops = Loops(kernel.outer, kernel.inner, changed)
             if overwritten_read(loops, memory, buffers) is not None:
                 continue
+            if has_waiting_stores(loops, memory):
+                continue
             if gate.allows(UNIT, f"{node.name}<-{old}"):
                 kernel = replace(kernel, nodes=changed)
             break
@@ -136,38 +138,7 @@ def _fits(node: Pointwise, kernel: Kernel, name: str, old: Buffer) -> bool:
     late = any(name in reads(n) for n in others)
     ordered = out.device.type == "cpu" or name in _made_of(node, kernel)
     again = out.device.type not in LOADS_STORED and not _is_in_last_sweep(node, kernel)
-    early = kernel.inner and (
-        (awaited and (late or again)) or _waits_for_each_other(node, kernel, name)
-    )
-    return out.fills(old) and ordered and not early
-
-
-def _waits_for_each_other(node: Pointwise, kernel: Kernel, name: str) -> bool:
-    """Whether an earlier choice and this one would each overwrite memory that the other reads.
-
-    They read it to compute again what earlier sweeps computed, so neither store can be the first.
-    """
-    stores = [n for n in kernel.nodes if isinstance(n, Pointwise) and n.into]
-    read = _read_in_sweep(node, kernel) if stores else set()
-    return any(n.into in read and name in _read_in_sweep(n, kernel) for n in stores)
-
-
-def _read_in_sweep(node: LoopNode, kernel: Kernel) -> set[str]:
-    """What a node reads, itself or through nodes of earlier sweeps that are computed again."""
-    numbers = sweep_numbers(Loops(kernel.outer, kernel.inner, kernel.nodes))
-    own = numbers.get(node.name, 0)
-    again = {
-        n.name: n
-        for n in kernel.nodes
-        if isinstance(n, Pointwise) and numbers.get(n.name, own) < own
-    }
-    found: set[str] = set()
-    todo: list[LoopNode] = [node]
-    while todo:
-        new = reads(todo.pop()) - found
-        found |= new
-        todo += [again[name] for name in new if name in again]
-    return found
+    return out.fills(old) and ordered and not (kernel.inner and awaited and (late or again))
 
 
 def _is_in_last_sweep(node: Pointwise, kernel: Kernel) -> bool:

@@ -24,14 +24,14 @@ from tcdebug.compiler.ir.graph import (
     output_refs,
     reads,
 )
-from tcdebug.compiler.schedule.align import Loops, align
+from tcdebug.compiler.schedule.align import Loops, align, sweeps
 from tcdebug.compiler.schedule.dependencies import Dependencies, between_steps
 from tcdebug.compiler.schedule.fusion import (
     crosses,
+    has_waiting_stores,
     illegal_read,
     pays,
     readers_of,
-    sweeps,
     too_large,
     work_of,
 )
@@ -150,6 +150,8 @@ def _why_apart(
         wrong = illegal_read(merged)
         if wrong is not None:
             reason = reason or _how_read(*wrong)
+        elif has_waiting_stores(merged, {}):
+            reason = "each would overwrite memory that the other computes from"
         elif not pays(merged):
             reason = "several sweeps over one long row are no faster than several kernels"
         elif crosses(merged, buffers, kept.readers):

@@ -135,6 +135,31 @@ def test_of_two_stores_that_would_wait_for_each_other_one_gets_memory_of_its_own
     assert len(written_over(function, f32(8, 8))) == 1
 
 
+def scaled_by_both(x: torch.Tensor, y: torch.Tensor) -> None:
+    total = x + y
+    wave = total.sin()
+    mean = wave.mean(-1, keepdim=True)
+    x.copy_(total * mean)
+    y.copy_(wave + mean)
+
+
+def in_a_ring(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+    waves = [t.sin() for t in (x, y, z)]
+    means = [w.mean(-1, keepdim=True) for w in waves]
+    x.copy_(waves[1] * means[0])
+    y.copy_(waves[2] * means[1])
+    z.copy_(waves[0] * means[2])
+    return means[0] + means[1] + means[2]
+
+
+@pytest.mark.parametrize(("function", "count"), [(scaled_by_both, 2), (in_a_ring, 3)])
+@pytest.mark.parametrize("size", [8, 3000])
+def test_inputs_are_updated_that_are_all_computed_from_each_other(
+    function: Callable[..., Any], count: int, size: int
+) -> None:
+    assert_as_eager(compiled(function), function, [f32(4, size) for _ in range(count)])
+
+
 @torch.library.custom_op("tcdebug_in_place::turned", mutates_args=())
 def turned(x: torch.Tensor) -> torch.Tensor:
     """A product in columns, as a library may return it. Tracing sees rows."""
