@@ -45,6 +45,7 @@ __all__ = [
     "suggest_memory_format",
     "takes_strides",
     "traced",
+    "traced_metadata",
     "unbacked_bindings",
 ]
 
@@ -143,8 +144,7 @@ class Inference:
     def compile(self, graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
         """Return the compiler to pass to AOTAutograd."""
         self._compiled = self.compiler(graph, examples)
-        context = TracingContext.try_get()
-        self._metadata = None if context is None else context.fw_metadata
+        self._metadata = traced_metadata()
         return self._compiled
 
     def direct(
@@ -218,6 +218,12 @@ def _untraced(function: Callable[..., Any], reason: str) -> Callable[..., Any]:
     """Return a callable whose frames Dynamo does not trace."""
     disable: Callable[..., Callable[..., Any]] = torch.compiler.disable
     return disable(function, reason=reason)
+
+
+def traced_metadata() -> Any:
+    """What AOTAutograd knows of the graph that is being compiled; None outside of its compiles."""
+    context = TracingContext.try_get()
+    return None if context is None else context.fw_metadata
 
 
 def takes_strides(seen: int) -> bool:
@@ -320,11 +326,6 @@ def path_steps(path: Sequence[Any]) -> tuple[tuple[str, Any], ...]:
         elif kind != "ConvertIntKey":
             raise NotImplementedError(f"the key {kind} of an unbacked size is not supported")
     return tuple(steps)
-
-
-def dispatches_to_cpu(value: torch.Tensor) -> bool:
-    """Return whether a fake tensor is a strided tensor on the CPU."""
-    return value.device.type == "cpu" and value.layout == torch.strided
 
 
 def is_strided(value: torch.Tensor) -> bool:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from torch import fx
-from torch._guards import TracingContext
 
+from tcdebug.compiler import seams
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.graph import Extern, Ref, memory_of, written
 from tcdebug.compiler.schedule.in_place import FRESH
@@ -53,8 +53,7 @@ def _listed(backward: fx.GraphModule) -> dict[str, int]:
 
 def _metadata() -> Any:
     """What AOTAutograd knows of the graph being compiled; None without donated tensors."""
-    context = TracingContext.try_get()
-    metadata = None if context is None else context.fw_metadata
+    metadata = seams.traced_metadata()
     return metadata if metadata is not None and metadata.bw_donated_idxs else None
 
 

@@ -89,7 +89,8 @@ def _is_small(node: fx.Node) -> bool:
     value = node.meta.get("val")
     return (
         isinstance(value, torch.Tensor)
-        and seams.dispatches_to_cpu(value)
+        and value.device.type == "cpu"
+        and value.layout == torch.strided
         and all(isinstance(n, int) for n in (*value.shape, *value.stride()))
         and value.numel() <= LARGEST
         and not (value.is_conj() or value.is_neg())
