@@ -1,7 +1,7 @@
 """fuse.recompute: compute a producer in all of its consumers if a GPU then reads and stores less.
 
 The exponentials of a softmax are read by their sum and by the result. If rows are divided among the
-programs of a GPU, or the result is padded or lies in another order than the operand, the sum and
+programs of a GPU, or the result is padded, rolled or in another order than the operand, the sum and
 the result have kernels of their own. Both compute the exponentials, which are not stored.
 """
 
@@ -15,6 +15,8 @@ from tcdebug.compiler.ir.arithmetic.size_estimate import estimate, nearest
 from tcdebug.compiler.ir.cost import arithmetic, itemsize
 from tcdebug.compiler.ir.expr import Load, loads
 from tcdebug.compiler.ir.graph import Buffer, Extern, Graph, Node, Pointwise, reads
+from tcdebug.compiler.schedule.align import align, loops_of
+from tcdebug.compiler.schedule.fusion import legal
 from tcdebug.compiler.schedule.inline import indirect, inlined_where
 from tcdebug.compiler.schedule.splitting.split_reduction import DEVICES
 
@@ -33,10 +35,10 @@ The last piece of a row may have too many, and a row has values that all of its 
 def recompute_producers(graph: Graph, gate: Gate, divided: Mapping[str, str]) -> Graph:
     """Return the graph with some producers computed in all of their consumers.
 
-    These are read by a divided reduction or by a loop over another number of elements, or are
-    stored in another order than they are read. If they read no result of a divided reduction, their
-    operands must be in memory in any case: otherwise the kernel of the operands may compute them.
-    `divided` maps reductions of pieces to those that combine their results.
+    These are read by a divided reduction, or by a loop that cannot compute them element by element,
+    or are stored in another order than they are read. If they read no result of a divided
+    reduction, their operands must be in memory in any case: otherwise the kernel of the operands
+    may compute them. `divided` maps reductions of pieces to those that combine their results.
     """
     if all(node.out is None or node.out.device.type not in DEVICES for node in graph.nodes):
         return graph
@@ -47,13 +49,15 @@ def recompute_producers(graph: Graph, gate: Gate, divided: Mapping[str, str]) ->
     def refuses(producer: Pointwise, consumers: Sequence[Node], in_memory: bool) -> str:
         if in_memory:
             return "it is stored anyway"
+        if reason := too_expensive(producer, consumers):
+            return reason
         whole = [load for load, share in _loads(producer) if share > WHOLE]
-        together = not any(c.name in divided or _padded(producer, c) for c in consumers)
-        if together and not _turns(producer, whole, buffers):
-            return "its consumers may be one kernel"
         if combined.isdisjoint(reads(producer)) and any(e.buffer not in stored for e in whole):
             return "the kernel of its operands may compute it"
-        return too_expensive(producer, consumers)
+        apart = (c.name in divided or not _share_a_kernel(producer, c, buffers) for c in consumers)
+        if any(apart) or _turns(producer, whole, buffers):
+            return ""
+        return "its consumers may be one kernel"
 
     return inlined_where(graph, gate, UNIT, refuses)
 
@@ -74,15 +78,12 @@ def _turns(producer: Pointwise, whole: Sequence[Load], buffers: Mapping[str, Buf
     return any(nearest(buffers[e.buffer].address(e.index), producer.axes) != stored for e in whole)
 
 
-def _padded(producer: Pointwise, consumer: Node) -> bool:
-    """Return whether a consumer on a GPU reads a padded, repeated or partial producer.
-
-    No kernel computes both.
-    """
+def _share_a_kernel(producer: Pointwise, consumer: Node, buffers: Mapping[str, Buffer]) -> bool:
+    """Return whether one kernel can compute both: the consumer reads each element where it is."""
     if isinstance(consumer, Extern) or producer.out.device.type not in DEVICES:
-        return False
-    points = product(a.size for a in (*consumer.axes, *consumer.over))
-    return points != producer.out.numel
+        return True
+    merged = align(loops_of(producer), loops_of(consumer))
+    return any(legal(loops, {}, buffers) for loops in merged)
 
 
 def _axes(load: Load) -> frozenset[Axis]:

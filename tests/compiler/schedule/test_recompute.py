@@ -53,16 +53,30 @@ def in_two_parts(x: torch.Tensor) -> torch.Tensor:
     return left * right.sigmoid()
 
 
+def rolled(x: torch.Tensor) -> torch.Tensor:
+    waves = x.sin().exp()
+    return waves.roll(3, 1) - waves.sum(1, keepdim=True)
+
+
+def flipped_and_reshaped(x: torch.Tensor) -> torch.Tensor:
+    waves = x.sin().exp()
+    return waves.flip(1).view(64, 4, 64) - waves.view(64, 4, 64).sum(2, keepdim=True)
+
+
 PARTIAL: dict[str, tuple[Function, tuple[int, int], list[list[str]]]] = {
     "padded rows": (with_padded_result, (64, 1), [["sum_1_sum"], ["constant_pad_nd"]]),
+    "rolled rows": (rolled, (64, 256), [["sub"]]),
+    "reversed rows": (flipped_and_reshaped, (64, 256), [["sub"]]),
     "halves of rows": (in_two_parts, (64, 256), [["mul_2"]]),
 }
 
 
 @pytest.mark.parametrize("name", PARTIAL)
-def test_what_a_consumer_reads_padded_or_in_part_is_computed_again(name: str) -> None:
+def test_what_a_consumer_reads_elsewhere_or_in_part_is_computed_again(name: str) -> None:
     function, size, expected = PARTIAL[name]
     assert stored(function, lambda: cuda(*size)) == expected
+    off = stored(function, lambda: cuda(*size), "fuse.recompute")
+    assert sum(map(len, off)) > sum(map(len, expected))
 
 
 def with_kept_exponentials(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
