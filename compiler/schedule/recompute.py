@@ -14,7 +14,7 @@ from tcdebug.compiler.ir.arithmetic.index import Axis, product
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate, nearest
 from tcdebug.compiler.ir.cost import arithmetic, itemsize
 from tcdebug.compiler.ir.expr import Load, loads
-from tcdebug.compiler.ir.graph import Buffer, Extern, Graph, Node, Pointwise, reads
+from tcdebug.compiler.ir.graph import Buffer, Extern, Graph, Node, Pointwise, Scan, reads
 from tcdebug.compiler.schedule.align import align, loops_of
 from tcdebug.compiler.schedule.fusion import legal
 from tcdebug.compiler.schedule.inline import indirect, inlined_where
@@ -79,8 +79,11 @@ def _turns(producer: Pointwise, whole: Sequence[Load], buffers: Mapping[str, Buf
 
 
 def _share_a_kernel(producer: Pointwise, consumer: Node, buffers: Mapping[str, Buffer]) -> bool:
-    """Return whether one kernel can compute both: the consumer reads each element where it is."""
-    if isinstance(consumer, Extern) or producer.out.device.type not in DEVICES:
+    """Return whether one kernel can compute both: the consumer reads each element where it is.
+
+    Scans count as if it could: one that also reads values of rows may be divided into three kernels.
+    """
+    if isinstance(consumer, Extern | Scan) or producer.out.device.type not in DEVICES:
         return True
     merged = align(loops_of(producer), loops_of(consumer))
     return any(legal(loops, {}, buffers) for loops in merged)

@@ -89,8 +89,14 @@ def after_a_kernel_of_rows(x: torch.Tensor) -> torch.Tensor:
     return (rows - rows.mean(0)).abs().sum(0)
 
 
+def scanned_from_the_end(x: torch.Tensor) -> torch.Tensor:
+    waves = x.sin().exp()
+    return waves.flip(1).cumsum(1) - waves.sum(1, keepdim=True)
+
+
 STORED: dict[str, tuple[Function, str]] = {
     "a result of the program": (with_kept_exponentials, "exp"),
+    "what a scan reads in another order": (scanned_from_the_end, "exp"),
     "what the kernel of its operands computes": (after_a_kernel_of_rows, "tanh"),
 }
 
