@@ -81,7 +81,7 @@ def _turns(producer: Pointwise, whole: Sequence[Load], buffers: Mapping[str, Buf
 def _share_a_kernel(producer: Pointwise, consumer: Node, buffers: Mapping[str, Buffer]) -> bool:
     """Return whether one kernel can compute both: the consumer reads each element where it is.
 
-    Scans count as if it could: one that also reads values of rows may be divided into three kernels.
+    Scans count as if it could: one that also reads values of rows may become three kernels.
     """
     if isinstance(consumer, Extern | Scan) or producer.out.device.type not in DEVICES:
         return True
