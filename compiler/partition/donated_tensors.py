@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import fx
 
 from tcdebug.compiler import seams
@@ -26,10 +27,10 @@ def donated(backward: fx.GraphModule, gate: Gate) -> frozenset[str]:
 
 
 def report(module: fx.GraphModule, schedule: Schedule, direction: str) -> None:
-    """Leave in AOTAutograd's list what the compiled graph allows backward, or makes use of.
+    """Narrow AOTAutograd's list to what the compiled graph allows.
 
-    After forward, these are tensors that share no memory in the compiled graph either, where a copy
-    may have been removed. After backward, they are those that it writes over: a caller may keep the
+    After forward, tensors are left that share no memory in the compiled graph either, where a copy
+    may have been removed. After backward, those are left that it writes over: a caller may keep the
     graph if there are none.
     """
     if not (metadata := _metadata()):
@@ -45,10 +46,21 @@ def report(module: fx.GraphModule, schedule: Schedule, direction: str) -> None:
 
 
 def _listed(backward: fx.GraphModule) -> dict[str, int]:
-    """The donated inputs of a backward -> their positions."""
+    """The donated inputs of a backward -> their positions.
+
+    AOTAutograd lists a tensor although its view is saved too. If forward runs in eager because it
+    failed to compile, nothing else removes these from the list.
+    """
     metadata = _metadata()
     given = backward.graph.find_nodes(op="placeholder")
-    return {given[k].name: k for k in metadata.bw_donated_idxs} if metadata else {}
+    storages = [_storage(node.meta.get("val")) for node in given]
+    listed = metadata.bw_donated_idxs if metadata else ()
+    return {given[k].name: k for k in listed if storages.count(storages[k]) == 1}
+
+
+def _storage(value: Any) -> int:
+    strided = isinstance(value, torch.Tensor) and seams.is_strided(value)
+    return seams.storage_id(value) if strided else 0
 
 
 def _metadata() -> Any:

@@ -44,10 +44,11 @@ def unfused_bias(graph: fx.Graph) -> bool:
             _separate(graph, node, aten.mm.default, factors, bias)
         elif node.target is aten.convolution.default and node.args[2] is not None:
             image, weight, bias, *rest = node.args
+            shape = [-1, *[1] * (weight.meta["val"].dim() - 2)]
             with graph.inserting_before(node):
-                behind = [1] * (weight.meta["val"].dim() - 2)
-                bias = _call(graph, aten.view.default, bias, [-1, *behind])
-            _separate(graph, node, node.target, (image, weight, None, *rest), bias)
+                shaped = graph.call_function(aten.view.default, (bias, shape))
+            shaped.meta = {**node.meta, "val": aten.view.default(bias.meta["val"], shape)}
+            _separate(graph, node, node.target, (image, weight, None, *rest), shaped)
         else:
             continue
         changed = True
@@ -62,12 +63,6 @@ def _separate(graph: fx.Graph, node: fx.Node, target: Any, given: Sequence[Any],
     product.meta, total.meta = dict(node.meta), dict(node.meta)
     node.replace_all_uses_with(total)
     graph.erase_node(node)
-
-
-def _call(graph: fx.Graph, target: Any, value: fx.Node, *rest: Any) -> fx.Node:
-    node = graph.call_function(target, (value, *rest))
-    node.meta["val"] = target(value.meta["val"], *rest)
-    return node
 
 
 def on_gpu(node: fx.Node) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from property_settings import property_settings
 from torch.autograd.graph import saved_tensors_hooks
 
 from tcdebug.compiler import pipeline
+from tcdebug.compiler.partition import donated_tensors
 
 Function = Callable[..., torch.Tensor]
 OFF = {"off": ["partition.donate"]}
@@ -72,6 +74,20 @@ def test_no_memory_is_written_over_that_something_else_reads(
     """Without min-cut, a product, a view of it and the exponentials of the view are saved."""
     off = ["partition.min_cut"]
     assert written_over(function, f32(8, 8), f32(8, 8), off=off) == expected
+
+
+def test_a_tensor_is_kept_whose_view_a_forward_in_eager_saves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A forward that failed to compile narrows no list."""
+    report = donated_tensors.report
+
+    def of_backward(module: Any, schedule: Any, direction: str) -> None:
+        if direction == "backward":
+            report(module, schedule, direction)
+
+    monkeypatch.setattr(donated_tensors, "report", of_backward)
+    assert written_over(of_views, f32(8, 8), f32(8, 8), off=["partition.min_cut"]) == 1
 
 
 def test_a_tensor_that_is_saved_and_returned_is_not_written_over() -> None:
