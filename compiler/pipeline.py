@@ -106,7 +106,7 @@ class Compile:
     def donated(self, module: fx.GraphModule, direction: str, gate: Gate) -> frozenset[str]:
         """The inputs that a graph may write over: tensors that a forward of this compiler saved.
 
-        A CUDA graph may not, because it runs twice on the same tensors when it is captured.
+        With CUDA graphs, there are none: backward reads what it finds in forward's capture.
         """
         ours = self.overrides.compiler("forward") is None
         if direction != "backward" or self.options.cudagraphs or not ours:
