@@ -253,7 +253,8 @@ def has_waiting_stores(loops: Loops, memory: Mapping[str, str]) -> bool:
     left = {n.name: set(written(n)) for n in loops.nodes if written(n)}
     if not loops.inner or len(left) < 2:
         return False
-    read = {name: _read_in_sweep(name, loops, memory) for name in left}
+    numbers, nodes = sweep_numbers(loops), {n.name: n for n in loops.nodes}
+    read = {name: _read_in_sweep(name, nodes, numbers, memory) for name in left}
     while left:
         free = [
             n
@@ -267,9 +268,13 @@ def has_waiting_stores(loops: Loops, memory: Mapping[str, str]) -> bool:
     return False
 
 
-def _read_in_sweep(name: str, loops: Loops, memory: Mapping[str, str]) -> set[str]:
+def _read_in_sweep(
+    name: str,
+    nodes: Mapping[str, LoopNode],
+    numbers: Mapping[str, int],
+    memory: Mapping[str, str],
+) -> set[str]:
     """The memory that a node reads, itself or through nodes of earlier sweeps."""
-    numbers, nodes = sweep_numbers(loops), {n.name: n for n in loops.nodes}
     own = numbers.get(name, 0)
     found: set[str] = set()
     todo = [name]
