@@ -6,6 +6,7 @@ It raises if a caller keeps the graph for a second backward while the list is no
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import torch
@@ -54,8 +55,8 @@ def _listed(backward: fx.GraphModule) -> dict[str, int]:
     metadata = _metadata()
     given = backward.graph.find_nodes(op="placeholder")
     storages = [_storage(node.meta.get("val")) for node in given]
-    listed = metadata.bw_donated_idxs if metadata else ()
-    return {given[k].name: k for k in listed if storages.count(storages[k]) == 1}
+    listed, shared = metadata.bw_donated_idxs if metadata else (), Counter(storages)
+    return {given[k].name: k for k in listed if shared[storages[k]] == 1}
 
 
 def _storage(value: Any) -> int:
@@ -75,4 +76,5 @@ def _results_with_own_memory(schedule: Schedule) -> set[int]:
     memory = memory_of(graph.nodes)
     fresh = {n.name for n in graph.nodes if not isinstance(n, Extern) or n.target in FRESH}
     owners = [memory.get(o.name, o.name) if isinstance(o, Ref) else "" for o in graph.outputs]
-    return {k for k, owner in enumerate(owners) if owner in fresh and owners.count(owner) == 1}
+    shared = Counter(owners)
+    return {k for k, owner in enumerate(owners) if owner in fresh and shared[owner] == 1}

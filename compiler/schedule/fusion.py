@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from itertools import count
 
 from tcdebug.compiler.gate.gate import Gate
@@ -239,7 +240,12 @@ def legal(loops: Loops, memory: Mapping[str, str], buffers: Mapping[str, Buffer]
     reduction run after its sweep. `memory` maps a value without memory of its own to the value
     whose memory it shares.
     """
-    if illegal_read(loops) is not None or overwritten_read(loops, memory, buffers) is not None:
+    return illegal_read(loops) is None and stores_in_order(loops, memory, buffers)
+
+
+def stores_in_order(loops: Loops, memory: Mapping[str, str], buffers: Mapping[str, Buffer]) -> bool:
+    """Return whether every store over memory can come after all reads of the memory."""
+    if overwritten_read(loops, memory, buffers) is not None:
         return False
     return not has_waiting_stores(loops, memory)
 
@@ -250,40 +256,36 @@ def has_waiting_stores(loops: Loops, memory: Mapping[str, str]) -> bool:
     A store must wait for all stores whose values are computed from what it overwrites, directly or
     by computing values of earlier sweeps again.
     """
-    left = {n.name: set(written(n)) for n in loops.nodes if written(n)}
-    if not loops.inner or len(left) < 2:
+    stores = [node for node in loops.nodes if written(node)]
+    if not loops.inner or len(stores) < 2:
         return False
-    numbers, nodes = sweep_numbers(loops), {n.name: n for n in loops.nodes}
-    read = {name: _read_in_sweep(name, nodes, numbers, memory) for name in left}
-    while left:
-        free = [
-            n
-            for n, over in left.items()
-            if all(over.isdisjoint(read[o]) for o in left.keys() - {n})
-        ]
-        if not free:
-            return True
-        for name in free:
-            del left[name]
+    numbers = sweep_numbers(loops)
+    points = [n for n in loops.nodes if isinstance(n, Pointwise)]
+    read: dict[str, set[str]] = {}
+    for store in stores:
+        own = numbers.get(store.name, 0)
+        earlier = {n.name: n for n in points if numbers.get(n.name, own) < own}
+        read[store.name] = {memory.get(name, name) for name in reads_through(store, earlier)}
+    waits = {
+        s.name: {n for n in read if n != s.name and not read[n].isdisjoint(written(s))}
+        for s in stores
+    }
+    try:
+        TopologicalSorter(waits).prepare()
+    except CycleError:
+        return True
     return False
 
 
-def _read_in_sweep(
-    name: str,
-    nodes: Mapping[str, LoopNode],
-    numbers: Mapping[str, int],
-    memory: Mapping[str, str],
-) -> set[str]:
-    """The memory that a node reads, itself or through nodes of earlier sweeps."""
-    own = numbers.get(name, 0)
+def reads_through(node: LoopNode, through: Mapping[str, LoopNode]) -> set[str]:
+    """Return what a node reads, itself or through the given nodes."""
     found: set[str] = set()
-    todo = [name]
-    while todo:
-        new = reads(nodes[todo.pop()]) - found
+    left = [node]
+    while left:
+        new = reads(left.pop()) - found
         found |= new
-        earlier = (n for n in new if isinstance(nodes.get(n), Pointwise))
-        todo += [n for n in earlier if numbers.get(n, own) < own]
-    return {memory.get(n, n) for n in found}
+        left += [through[name] for name in new if name in through]
+    return found
 
 
 def overwritten_read(

@@ -16,7 +16,6 @@ from tcdebug.compiler.ir.graph import (
     Buffer,
     Extern,
     Graph,
-    LoopNode,
     Pointwise,
     Scatter,
     memory_of,
@@ -25,7 +24,7 @@ from tcdebug.compiler.ir.graph import (
     written,
 )
 from tcdebug.compiler.schedule.align import Loops, sweep_numbers
-from tcdebug.compiler.schedule.fusion import has_waiting_stores, overwritten_read
+from tcdebug.compiler.schedule.fusion import reads_through, stores_in_order
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 
 UNIT = "memory.in_place"
@@ -99,26 +98,12 @@ def _stored_over(
             stored = replace(node, into=old)
             changed = tuple(stored if n is node else n for n in kernel.nodes)
             loops = Loops(kernel.outer, kernel.inner, changed)
-            if overwritten_read(loops, memory, buffers) is not None:
-                continue
-            if has_waiting_stores(loops, memory):
+            if not stores_in_order(loops, memory, buffers):
                 continue
             if gate.allows(UNIT, f"{node.name}<-{old}"):
                 kernel = replace(kernel, nodes=changed)
             break
     return kernel
-
-
-def _made_of(node: LoopNode, kernel: Kernel) -> set[str]:
-    """All values that a value is computed from, inside and outside of its kernel."""
-    within = {n.name: n for n in kernel.nodes}
-    found: set[str] = set()
-    todo = [node]
-    while todo:
-        new = reads(todo.pop()) - found
-        found |= new
-        todo += [within[name] for name in new if name in within]
-    return found
 
 
 def _fits(node: Pointwise, kernel: Kernel, name: str, old: Buffer) -> bool:
@@ -136,7 +121,8 @@ def _fits(node: Pointwise, kernel: Kernel, name: str, old: Buffer) -> bool:
     others = [n for n in kernel.nodes if n is not node]
     awaited = any(node.name in reads(n) for n in others)
     late = any(name in reads(n) for n in others)
-    ordered = out.device.type == "cpu" or name in _made_of(node, kernel)
+    within = {n.name: n for n in kernel.nodes}
+    ordered = out.device.type == "cpu" or name in reads_through(node, within)
     again = out.device.type not in LOADS_STORED and not _is_in_last_sweep(node, kernel)
     return out.fills(old) and ordered and not (kernel.inner and awaited and (late or again))
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from chains import Operation, Steps, chains, values_of
 from hypothesis import given
-from hypothesis import strategies as st
-from judge import assert_same
+from judge import assert_same, compiled, copies
 from programs import f32
 from property_settings import property_settings
 from torch.autograd.graph import saved_tensors_hooks
@@ -21,15 +21,11 @@ Function = Callable[..., torch.Tensor]
 OFF = {"off": ["partition.donate"]}
 
 
-def compiled(function: Function, **options: list[str]) -> Function:
-    torch._dynamo.reset()
-    return torch.compile(function, backend="tcdebug", options={"log": False, **options})
-
-
 def written_over(function: Function, *inputs: torch.Tensor, **options: list[str]) -> int:
     """How many saved tensors a compiled backward changes. Its gradients must be eager's."""
-    mine = [t.detach().clone().requires_grad_() for t in inputs]
-    theirs = [t.detach().clone().requires_grad_() for t in inputs]
+    torch._dynamo.reset()
+    given = [t.requires_grad_() for t in inputs]
+    mine, theirs = copies(given), copies(given)
     function(*theirs).backward()
     kept: list[torch.Tensor] = []
 
@@ -38,11 +34,11 @@ def written_over(function: Function, *inputs: torch.Tensor, **options: list[str]
         return saved
 
     with saved_tensors_hooks(keep, lambda saved: saved):
-        result = compiled(function, **options)(*mine)
+        result = compiled(function, options=options)(*mine)
     before = [t.clone() for t in kept]
     result.backward()
     assert_same([t.grad for t in mine], [t.grad for t in theirs])
-    assert_same(mine, list(inputs))
+    assert_same(mine, given)
     return sum(not torch.equal(t, old) for t, old in zip(kept, before, strict=True))
 
 
@@ -139,7 +135,7 @@ def test_a_later_backward_may_keep_a_graph_that_is_not_written_over() -> None:
     assert_same(torch.autograd.grad(loss, (x, w)), first)
 
 
-STEPS: list[Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = [
+STEPS: list[Operation] = [
     lambda x, y: x @ y,
     lambda x, y: x.sin() * y,
     lambda x, y: x.exp() * 0.1 - x.amax(-1, keepdim=True),
@@ -151,18 +147,10 @@ STEPS: list[Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = [
 
 
 @property_settings(12)
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, len(STEPS) - 1)),
-        min_size=2,
-        max_size=6,
-    )
-)
-def test_any_training_step_has_the_gradients_of_eager(steps: list[tuple[int, int, int]]) -> None:
+@given(chains(STEPS, 6))
+def test_any_training_step_has_the_gradients_of_eager(steps: Steps) -> None:
     def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        values = [x, w]
-        for one, two, step in steps:
-            values.append(STEPS[step](values[one % len(values)], values[two % len(values)]))
+        values = values_of(steps, STEPS, x, w)
         return (values[-1] @ values[-2] + w + x).square().sum()
 
     written_over(function, f32(8, 8) * 0.3, f32(8, 8) * 0.3)

@@ -69,6 +69,11 @@ def test_a_product_that_must_be_in_memory_keeps_its_bias(name: str) -> None:
     assert left(KEPT[name])["addmm.default"] == 1
 
 
+def sizes(dimensions: int) -> tuple[tuple[int, ...], ...]:
+    """Those of an image, a weight and a bias."""
+    return (2, 8, *[9] * dimensions), (8, 8, *[3] * dimensions), (8,)
+
+
 def convolved(dimensions: int, *, transposed: bool = False) -> fx.GraphModule:
     """A convolution with a bias, which is the result of the graph."""
     ones, zeros = [1] * dimensions, [0] * dimensions
@@ -77,8 +82,7 @@ def convolved(dimensions: int, *, transposed: bool = False) -> fx.GraphModule:
         return aten.convolution.default(x, w, b, ones, zeros, ones, transposed, zeros, 1)
 
     with FakeTensorMode():
-        sizes = ((2, 8, *[9] * dimensions), (8, 8, *[3] * dimensions), (8,))
-        x, w, b = (torch.empty(s, device="cuda") for s in sizes)
+        x, w, b = (torch.empty(s, device="cuda") for s in sizes(dimensions))
         return make_fx(function)(x, w, b)
 
 
@@ -86,8 +90,7 @@ def convolved(dimensions: int, *, transposed: bool = False) -> fx.GraphModule:
 @pytest.mark.parametrize("transposed", [False, True])
 def test_the_bias_of_any_convolution_is_split_off(dimensions: int, transposed: bool) -> None:
     module = convolved(dimensions, transposed=transposed)
-    sizes = ((2, 8, *[9] * dimensions), (8, 8, *[3] * dimensions), (8,))
-    inputs = [torch.randn(s) for s in sizes]
+    inputs = [torch.randn(s) for s in sizes(dimensions)]
     expected = module(*inputs)
     _, after = applied(unfused_bias, module)
     assert ops(after) == {"convolution.default": 1, "view.default": 1, "add.Tensor": 1}

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from chains import Operation, Steps, chains, values_of
 from hypothesis import example, given
 from hypothesis import strategies as st
 from judge import assert_as_eager, assert_same, compiled, copies, gradients
@@ -207,7 +208,7 @@ def test_a_training_step_gives_the_same_results() -> None:
     torch.testing.assert_close(gradients(compiled(function), mine), gradients(function, theirs))
 
 
-OPERATIONS: list[Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = [
+OPERATIONS: list[Operation] = [
     lambda x, y: x.sin(),
     lambda x, y: x @ y,
     lambda x, y: x - x.amax(-1, keepdim=True),
@@ -221,24 +222,14 @@ OPERATIONS: list[Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = [
 
 
 @property_settings(20)
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, len(OPERATIONS) - 1)),
-        min_size=2,
-        max_size=9,
-    ),
-    st.sampled_from([[], ["fuse.inline"], ["fuse.reduction"]]),
-)
+@given(chains(OPERATIONS, 9), st.sampled_from([[], ["fuse.inline"], ["fuse.reduction"]]))
 # two results are stored over two products, from which each is computed again
 @example([(0, 0, 1), (1, 0, 1), (1, 2, 7), (3, 3, 0), (3, 4, 8), (4, 4, 8)], [])
-def test_any_graph_gives_the_same_results(
-    steps: list[tuple[int, int, int]], off: list[str]
-) -> None:
+def test_any_graph_gives_the_same_results(steps: Steps, off: list[str]) -> None:
+    """Except for strides, which the interpreter of a schedule does not keep."""
+
     def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        values = [x]
-        for one, two, operation in steps:
-            x, y = values[one % len(values)], values[two % len(values)]
-            values.append(OPERATIONS[operation](x, y))
+        values = values_of(steps, OPERATIONS, x)
         return values[-1], values[-2]
 
     torch._dynamo.reset()
