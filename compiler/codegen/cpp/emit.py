@@ -116,6 +116,11 @@ class CppEmitter:
         self._floors.append(floor)
         return block
 
+    def define(self, axis: Axis, value: str) -> None:
+        """Give a variable its value for each iteration of the innermost loop."""
+        self.innermost.add(f"const int64_t {axis.name} = {value};")
+        self.depths[axis] = len(self.blocks) - 1
+
     def collapse(self, axes: Iterable[Axis]) -> None:
         """Treat the open loops over these axes as one loop, with no statements between them."""
         depth = len(self.blocks) - 1

@@ -27,6 +27,7 @@ from tcdebug.compiler.codegen.cpp.transposed_loads import (
     ROWS,
     BlockedAxis,
     Tiling,
+    TransposedResults,
     block_start,
     first_lane,
 )
@@ -112,6 +113,9 @@ class CppKernelWriter:
         if choices.transposed:
             kernel = choices.transposed.kernel
             storage |= {t.buffer if t.stored else t.name: t.name for t in choices.transposed.tiles}
+        if choices.results:
+            kernel = choices.results.kernel
+            storage |= {t.buffer: t.name for t in choices.results.tiles}
         along = innermost(kernel, choices.lane)
         if choices.branchless and along is not None:
             kernel = without_branches(kernel, along)
@@ -178,14 +182,56 @@ extern "C" int {head} {{
 
     def _nest(self) -> None:
         """Write the loops over the outer axes, whose points threads share, and their body."""
+        if self.choices.results is not None:
+            self._blocks_of_results(self.choices.results)
+            return
         loops = [OuterLoop(a) for a in self.outer]
-        if self.lane is not None:
-            loops.append(OuterLoop(first_lane(self.lane), LANES))
-        self._open(loops)
         if self.lane is None:
+            self._open(loops)
             self._point()
         else:
+            loops.append(self._open_lanes(loops, self.lane))
             self._block_of_lanes(self.lane)
+        self._close(len(loops))
+
+    def _open_lanes(self, loops: Sequence[OuterLoop], lane: Axis) -> OuterLoop:
+        """Open loops, and within them one over blocks of lanes, which is returned."""
+        first = first_lane(lane)
+        within = OuterLoop(Axis("block", lane.size) if self._overlaps(lane) else first, LANES)
+        self._open([*loops, within])
+        if within.axis != first:
+            self.emit.define(first, f"index_min(block, {index_text(lane.size)} - {LANES})")
+        return within
+
+    def _overlaps(self, lane: Axis) -> bool:
+        """Return whether the last block of lanes begins within the one before.
+
+        All blocks then have as many lanes. Some points are computed twice, which must give the same
+        numbers.
+        """
+        known = lane.size.constant
+        again = not any(n.into or n.scatters or n.across for n in self.kernel.nodes)
+        return known is not None and known > LANES and known % LANES != 0 and again
+
+    def _blocks_of_results(self, results: TransposedResults) -> None:
+        """Write the loops over blocks of lanes and of an outer axis, and store each block."""
+        assert self.lane is not None
+        block = BlockedAxis(results.across, ROWS)
+        loops = [OuterLoop(a) for a in self.outer if a != block.axis]
+        loops.append(OuterLoop(block_start(block.axis), ROWS))
+        loops.append(self._open_lanes(loops, self.lane))
+        lines = self.emit.innermost
+        lines.add(f"const int64_t {block.high} = {block.end};")
+        for tile in results.tiles:
+            lines.add(f"{TYPES[tile.dtype]} {tile.name}[{ROWS * LANES}];")
+        self.emit.enter(loop(block.axis, block.low, block.high), (block.axis,))
+        self._block_of_lanes(self.lane)
+        self.emit.leave()
+        lanes = f"index_min({index_text(self.lane.size)} - from, {LANES})"
+        for tile in results.tiles:
+            place = f"{self.arguments.storage[tile.buffer]} + {index_text(tile.address)}"
+            rows = f"{tile.name}, {LANES}, {block.high} - {block.low}, {lanes}"
+            lines.add(f"transpose({rows}, {place}, {index_text(tile.stride)});")
         self._close(len(loops))
 
     def _point(self) -> None:
@@ -202,7 +248,7 @@ extern "C" int {head} {{
         have as many, a short kernel gets a copy of its loops for whole blocks.
         """
         known, size = lane.size.constant, index_text(lane.size)
-        if known is not None and (known < LANES or known % LANES == 0):
+        if known is not None and (known < LANES or known % LANES == 0 or self._overlaps(lane)):
             self.emit.innermost.add(f"const int lanes = {min(known, LANES)};")
             self._point()
             return

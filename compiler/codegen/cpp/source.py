@@ -11,7 +11,12 @@ from tcdebug.compiler.codegen.cpp.float16_rows import converts_rows
 from tcdebug.compiler.codegen.cpp.kernel import CppKernelWriter, KernelParameters
 from tcdebug.compiler.codegen.cpp.lanes import LANES, block_of
 from tcdebug.compiler.codegen.cpp.text import TYPES
-from tcdebug.compiler.codegen.cpp.transposed_loads import TransposedRows, tiling, transposed_rows
+from tcdebug.compiler.codegen.cpp.transposed_loads import (
+    TransposedRows,
+    tiling,
+    transposed_results,
+    transposed_rows,
+)
 from tcdebug.compiler.codegen.cpp.variants import (
     VECTOR,
     KernelVariant,
@@ -212,6 +217,11 @@ def _choose(flat: FlatKernel, subject: str, gate: Gate, pairs: Axis | None = Non
     tiled = tiling(flat)
     if tiled is not None and not gate.allows("codegen.tile", subject):
         tiled = None
+    results = None
+    if lane is not None and rows == 1:
+        results = transposed_results(transposed.kernel if transposed else flat, lane, LANES)
+    if results is not None and not gate.allows("codegen.tile", subject):
+        results = None
     sets = index_sets(flat) if tiled is None else None
     if sets is not None and not gate.allows("codegen.index_sets", subject):
         sets = None
@@ -232,6 +242,7 @@ def _choose(flat: FlatKernel, subject: str, gate: Gate, pairs: Axis | None = Non
         rows=rows,
         tiling=tiled,
         transposed=transposed,
+        results=results,
         split=split,
         index_sets=sets,
         blocks=blocks and gate.allows("codegen.blocks", subject),

@@ -5,7 +5,8 @@ elements of a block are first copied to a small array that is contiguous along t
 
 A kernel without reductions reads operands that are contiguous along an outer axis (`tiling`). A
 kernel that reduces short rows has its lanes across them, and reads and writes whole rows
-(`transposed_rows`).
+(`transposed_rows`). Results that are neighbours along another outer axis than the lanes are stored
+in blocks (`transposed_results`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch
 from tcdebug.compiler.codegen.cpp.emit import CppEmitter
 from tcdebug.compiler.codegen.cpp.text import index_text, loop
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
+from tcdebug.compiler.codegen.kernels.half_pairs import PAIR
 from tcdebug.compiler.ir.arithmetic.index import Atom, Axis, Index, to_index
 from tcdebug.compiler.ir.cost import LONGEST_TRANSPOSED_ROW
 from tcdebug.compiler.ir.expr import Expr, Guarded, Indirect, Load, rewrite
@@ -246,3 +248,49 @@ def transposed_rows(kernel: FlatKernel, lane: Axis, lanes: int) -> TransposedRow
     if sum(tile.dtype.itemsize for tile in tiles) * size > LARGEST_TILES:
         return None
     return TransposedRows(replace(kernel, nodes=tuple(nodes)), tuple(tiles), place, size, length)
+
+
+@dataclass(frozen=True)
+class TransposedResults:
+    """A kernel whose results are neighbours along an outer axis, and not along the lanes."""
+
+    kernel: FlatKernel
+    """The kernel with its results in the arrays of a block."""
+    across: Axis
+    """The outer axis, divided into blocks of ROWS points."""
+    tiles: tuple[RowTile, ...]
+
+
+def transposed_results(kernel: FlatKernel, lane: Axis, lanes: int) -> TransposedResults | None:
+    """Return the kernel with results in arrays of so many lanes; None if it needs none.
+
+    A result per lane and point of an outer axis is stored in an array, element r of lane l at
+    [r * lanes + l], and a block of them is transposed to memory.
+    """
+    stored = [node for node in kernel.nodes if node.name in kernel.stored]
+    near = (a for a in kernel.outer if all(n.address.coefficient(a) == 1 for n in stored))
+    across = next(near, lane)
+    if across == lane or _is_short(across) or _is_short(lane) or not all(map(_is_result, stored)):
+        return None
+    first = to_index(first_lane(lane)), to_index(block_start(across))
+    start: dict[Atom, Index] = {lane: first[0], across: first[1]}
+    place = (to_index(across) - first[1]) * lanes + (to_index(lane) - first[0])
+    tiles: list[RowTile] = []
+    nodes: list[FlatNode] = []
+    for node in kernel.nodes:
+        if node.name in kernel.stored:
+            stride = node.address.coefficient(lane)
+            if stride is None:
+                return None
+            name, address = f"rows_of_{node.name}", node.address.substitute(start)
+            tiles.append(RowTile(name, node.dtype, node.name, address, stride, 1, stored=True))
+            node = replace(node, address=place)
+        nodes.append(node)
+    return TransposedResults(replace(kernel, nodes=tuple(nodes)), across, tuple(tiles))
+
+
+def _is_result(node: FlatNode) -> bool:
+    """Return whether a node is stored once per row, in memory that holds nothing before."""
+    if node.into or node.scatters or node.dtype == PAIR or (node.inside and not node.reduces):
+        return False
+    return not any(isinstance(atom, Indirect) for atom in node.address.atoms)

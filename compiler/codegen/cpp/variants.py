@@ -12,6 +12,7 @@ from tcdebug.compiler.codegen.cpp.lanes import LANES
 from tcdebug.compiler.codegen.cpp.text import index_text
 from tcdebug.compiler.codegen.cpp.transposed_loads import (
     Tiling,
+    TransposedResults,
     TransposedRows,
     row_step,
 )
@@ -75,6 +76,7 @@ class KernelVariant:
     """The rows that are processed together if the lanes run along a short axis."""
     tiling: Tiling | None = None
     transposed: TransposedRows | None = None
+    results: TransposedResults | None = None
     split: bool = False
     scratch: bool = False
     index_sets: Split | None = None

@@ -42,6 +42,8 @@ def _states(
     # float64 would take twice the memory; a half type is rounded where it is read
     stored = dtype if exact == torch.float64 else exact
     states = site.scan(kind, converted, normal_dim(dim, len(x.size)), stored=stored)
+    if states.dtype == dtype:
+        return states
     return site.tensor(lambda point: cast(states.at(point), dtype))
 
 
