@@ -99,19 +99,23 @@ class Lanes:
             block.add(f"{loop} {accumulator.close_chunk('[l]')}")
 
     def join(self, accumulators: Sequence[CppAccumulator]) -> None:
-        """Merge the states of rows that were processed together."""
-        for accumulator in accumulators if self.rows > 1 else ():
-            block = self.emit.enter(f"for (int row = 1; row < {self.rows}; ++row)")
-            joined = " ".join(accumulator.join("[l]", "[row * lanes + l]"))
-            block.add(f"for (int l = 0; l < lanes; ++l) {{ {joined} }}")
-            self.emit.leave()
+        """Merge the states of rows that were processed together, half of them into the other."""
+        rows = self.rows
+        while rows > 1:
+            rows //= 2
+            for accumulator in accumulators:
+                joined = " ".join(accumulator.join("[l]", f"[{rows} * lanes + l]"))
+                block = self.emit.innermost
+                block.add("#pragma omp simd")
+                block.add(f"for (int l = 0; l < {rows} * lanes; ++l) {{ {joined} }}")
 
     def repeat(self, nodes: Sequence[FlatNode]) -> None:
         """Repeat the values of the columns for each of the rows that are processed together."""
         for node in nodes if self.rows > 1 else ():
             name = f"kept_{node.name}"
-            loop = f"for (int l = lanes; l < {self.width}; ++l)"
-            self.emit.innermost.add(f"{loop} {name}[l] = {name}[l - lanes];")
+            block = self.emit.enter(f"for (int row = 1; row < {self.rows}; ++row)")
+            block.add(f"for (int l = 0; l < lanes; ++l) {name}[row * lanes + l] = {name}[l];")
+            self.emit.leave()
 
 
 def block_of(kernel: FlatKernel, segment: Segment) -> int:
