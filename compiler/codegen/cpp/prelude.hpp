@@ -270,12 +270,21 @@ template <typename T> static inline T remainder_(T a, T b) {
   const T r = fmod_(a, b);
   return (r != 0) & ((b < 0) != (r < 0)) ? r + b : r;
 }
-template <typename T> static inline T floor_div_(T a, T b) {
-  const T r = fmod_(a, b), whole = (a - r) / b;
+template <typename T> static inline T floor_div_by_rest(T a, T b, T r) {
+  const T whole = (a - r) / b;
   const T q = (r != 0) & ((b < 0) != (r < 0)) ? whole - 1 : whole, down = floor_(q);
   const T nearest = q - down > (T)0.5 ? down + 1 : down;
   const T signed_zero = q == 0 ? copysign_((T)0, a / b) : nearest;
   return b == 0 ? a / b : signed_zero;
+}
+static inline double floor_div_(double a, double b) { return floor_div_by_rest(a, b, fmod_(a, b)); }
+// Below 2^25, a double next to the quotient has its whole part, and their product has 49 bits. From
+// there on, the remainder is less than half of the last bit of a, and is rounded away.
+static inline float floor_div_(float a, float b) {
+  const double inf = __builtin_inf(), x = a, y = b, quotient = x / y;
+  const float rest = (float)(x - trunc_(quotient) * y), left = abs_(y) == inf ? a : rest;
+  const bool far = (abs_(quotient) >= 0x1p25) & (abs_(x) != inf);
+  return floor_div_by_rest(a, b, far ? 0.0f : left);
 }
 
 extern "C" {
