@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tcdebug.compiler import bodies, codegen, decompose, partition, pipeline
 from tcdebug.compiler.gate.gated import FAMILY
 from tcdebug.compiler.lower.tables import LATE, LOWERINGS, VIEWS
-from tcdebug.compiler.partition import donated_tensors
+from tcdebug.compiler.partition import donated_tensors, narrow_places
 from tcdebug.compiler.registry import REGISTRY
 from tcdebug.compiler.runtime.cuda import capturable
 
@@ -54,6 +54,7 @@ def units() -> Iterator[Unit]:
     for op in sorted(decompose.decompositions(), key=str):
         yield Unit(decompose.unit(op), f"replace {op} by simpler operators")
     yield Unit(partition.UNIT, "recompute cheap values in backward instead of saving them")
+    yield Unit(narrow_places.UNIT, "save places of extremes for backward in few bytes")
     yield Unit(
         donated_tensors.UNIT, "let backward write over saved tensors that nothing else reads"
     )

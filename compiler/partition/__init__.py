@@ -17,6 +17,7 @@ from torch import fx
 from tcdebug.compiler import seams
 from tcdebug.compiler.effects import may_share_memory, written_operands
 from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.partition import narrow_places
 from tcdebug.compiler.partition.saved_tensors import count_visible
 from tcdebug.compiler.passes.common_subexpressions import common_subexpressions
 
@@ -50,8 +51,12 @@ def partitioner(
                 parts = seams.min_cut_rematerialization_partition(joint, inputs, **kwargs)
         else:
             parts = seams.default_partition(joint, inputs, **kwargs)
-        _saved_as_they_were(parts[0], kwargs["num_fwd_outputs"])
-        count_visible(*parts, kwargs["num_fwd_outputs"])
+        visible: int = kwargs["num_fwd_outputs"]
+        narrow_places.narrow(parts[0].graph, parts[1].graph, visible, gate)
+        _saved_as_they_were(parts[0], visible)
+        count_visible(*parts, visible)
+        for part in parts:
+            part.recompile()
         return parts
 
     return partition

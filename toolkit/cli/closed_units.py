@@ -12,7 +12,8 @@ from tcdebug.compiler.gate.toggles import ALL, BadToggle, Toggles, belongs
 from tcdebug.minifier.cases.layer_names import CUDAGRAPHS, LAYERS
 
 CLOSED = (
-    *(f"partition.{name}" for name in ("cse", "donate", "min_cut", "recompute")),
+    *(f"partition.{name}" for name in ("cse", "donate", "min_cut", "narrow_places")),
+    "partition.recompute",
     *(f"fuse.{name}" for name in ("inline", "vertical", "reduction", "horizontal", "combo")),
     *(f"fuse.{name}" for name in ("place_by_value", "prologue", "epilogue")),
     *(f"fuse.{name}" for name in ("recompute", "split_reduction", "split_scan")),
