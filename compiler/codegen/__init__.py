@@ -16,6 +16,7 @@ UNITS = {
     "codegen.unroll": "write the points of a short axis one after the other",
     "codegen.pairs": "load and store neighbouring bfloat16 numbers two at a time",
     "codegen.float16_rows": "convert neighbouring float16 numbers in vectors, outside of a loop",
+    "codegen.reversed_rows": "reverse neighbours that are visited backwards, outside of a loop",
     "codegen.vectorize": "use vector instructions in the innermost loop",
     "codegen.narrow": "use vectors of 256 bits in loops that wait for memory",
     "codegen.parallelize": "distribute the outer loops among threads",

@@ -2,7 +2,7 @@
 
 The operands of an operation have one dtype, except for `where`; see `result_dtype`. Lowerings
 write every conversion as a `cast`. `interpreter.MEANING` defines what an operation computes;
-`codegen/cpp/text.py` writes it in C++.
+`codegen/cpp/emitters/text.py` writes it in C++.
 """
 
 from __future__ import annotations

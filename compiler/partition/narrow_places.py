@@ -42,7 +42,7 @@ def _of_row(node: fx.Node) -> Any:
     return shape[node.args[1]] if shape else 1
 
 
-PLACES: dict[torch._ops.OpOverload, Callable[[fx.Node], Any]] = {
+PLACES: dict[object, Callable[[fx.Node], Any]] = {
     aten.max_pool2d_with_indices.default: _of_plane(2),
     aten.max_pool3d_with_indices.default: _of_plane(3),
     aten.adaptive_max_pool2d.default: _of_plane(2),

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from tcdebug.compiler.codegen.cpp.text import TYPES, integer
+from tcdebug.compiler.codegen.cpp.emitters.text import TYPES, integer
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
 from tcdebug.compiler.ir.arithmetic.index import Axis, product
 from tcdebug.compiler.ir.cost import arithmetic

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tcdebug.compiler.codegen.cpp.emit import CppEmitter, Place
-from tcdebug.compiler.codegen.cpp.text import TYPES, index_text, loop
+from tcdebug.compiler.codegen.cpp.emitters.emit import CppEmitter, Place
+from tcdebug.compiler.codegen.cpp.emitters.text import TYPES, index_text, loop
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode, row_major
 from tcdebug.compiler.ir.arithmetic.index import product
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tcdebug.compiler.codegen.cpp.text import CHECKED
+from tcdebug.compiler.codegen.cpp.emitters.text import CHECKED
 from tcdebug.compiler.codegen.kernels.flatten import FlatNode
 from tcdebug.compiler.ir.arithmetic.index import Axis
 from tcdebug.compiler.ir.expr import Call, Constant, Expr, Indirect, indices, loads, walk

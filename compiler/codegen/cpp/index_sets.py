@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from tcdebug.compiler.codegen.cpp.emit import CppEmitter
+from tcdebug.compiler.codegen.cpp.emitters.emit import CppEmitter
 from tcdebug.compiler.codegen.kernels.flatten import FlatNode
 from tcdebug.compiler.ir.arithmetic.index import Atom, Axis, Index, to_index
 from tcdebug.compiler.ir.cost import has_function

@@ -8,7 +8,7 @@ across rows: the elements of a block are transposed first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,11 +17,13 @@ from tcdebug.compiler.codegen.cpp.accumulator import accumulators_of
 from tcdebug.compiler.codegen.cpp.branchless import without_branches
 from tcdebug.compiler.codegen.cpp.column_sums import write_columns
 from tcdebug.compiler.codegen.cpp.data_errors import may_report
-from tcdebug.compiler.codegen.cpp.emit import CppEmitter
-from tcdebug.compiler.codegen.cpp.float16_rows import ConvertingEmitter
+from tcdebug.compiler.codegen.cpp.emitters.emit import CppEmitter
+from tcdebug.compiler.codegen.cpp.emitters.float16_rows import ConvertingEmitter
+from tcdebug.compiler.codegen.cpp.emitters.reversed_rows import ReversingEmitter
+from tcdebug.compiler.codegen.cpp.emitters.text import TYPES, index_text, loop
 from tcdebug.compiler.codegen.cpp.lanes import LANES
+from tcdebug.compiler.codegen.cpp.outer_loops import OuterLoop
 from tcdebug.compiler.codegen.cpp.sweep_loops import SweepWriter
-from tcdebug.compiler.codegen.cpp.text import TYPES, index_text, loop
 from tcdebug.compiler.codegen.cpp.transposed_loads import (
     COLUMNS,
     ROWS,
@@ -63,36 +65,10 @@ class KernelParameters:
     storage: dict[str, str]
 
 
-@dataclass(frozen=True)
-class OuterLoop:
-    """A loop around the inner ones, over a whole axis."""
-
-    axis: Axis
-    step: int = 1
-
-    @property
-    def count(self) -> str:
-        """The number of iterations, in C++."""
-        size = index_text(self.axis.size)
-        return f"({size})" if self.step == 1 else f"(({size} + {self.step - 1}) / {self.step})"
-
-    @property
-    def iteration(self) -> str:
-        """The number of the current iteration, in C++."""
-        return self.axis.name if self.step == 1 else f"{self.axis.name} / {self.step}"
-
-    @property
-    def whole(self) -> str:
-        """The head of the loop over all iterations."""
-        return loop(self.axis, "0", index_text(self.axis.size), self.step)
-
-    def part(self, first: str, last: str) -> str:
-        """Return the head of the loop over the iterations from `first` to before `last`.
-
-        g++ vectorizes loops within it only if the bounds of the variable are plain.
-        """
-        scale = "" if self.step == 1 else f" * {self.step}"
-        return loop(self.axis, f"{first}{scale}", f"{last}{scale}", self.step)
+def _emitter(choices: KernelVariant, storage: Mapping[str, str]) -> CppEmitter:
+    if choices.reversed_rows:
+        return ReversingEmitter(storage, converts=choices.float16_rows)
+    return ConvertingEmitter(storage) if choices.float16_rows else CppEmitter(storage)
 
 
 class CppKernelWriter:
@@ -125,7 +101,7 @@ class CppKernelWriter:
         self.choices = choices
         self.arguments = arguments
         self.plan = segments(kernel)
-        self.emit = (ConvertingEmitter if choices.float16_rows else CppEmitter)(storage)
+        self.emit = _emitter(choices, storage)
         self.emit.halves = {n.name: n for n in kernel.nodes if n.dtype in HALVES}
         self.sweeps = SweepWriter(kernel, choices, storage, self.emit)
         self.lane = choices.lane

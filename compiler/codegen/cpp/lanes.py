@@ -13,8 +13,8 @@ from tcdebug.compiler.codegen.cpp.accumulator import (
     leaves_work,
 )
 from tcdebug.compiler.codegen.cpp.data_errors import may_report
-from tcdebug.compiler.codegen.cpp.emit import CppEmitter, PointRun
-from tcdebug.compiler.codegen.cpp.text import TYPES
+from tcdebug.compiler.codegen.cpp.emitters.emit import CppEmitter, PointRun
+from tcdebug.compiler.codegen.cpp.emitters.text import TYPES
 from tcdebug.compiler.codegen.cpp.transposed_loads import first_lane
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode, loaded_dtypes
 from tcdebug.compiler.codegen.kernels.sweeps import Segment, of_other_sweeps, reads_of

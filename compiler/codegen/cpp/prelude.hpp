@@ -444,6 +444,13 @@ template <int Points> static inline const int32_t* last_points(int64_t left) {
   return COUNTS + 32 - Points + left;
 }
 
+// Copies elements from the last to the first.
+template <typename T>
+__attribute__((always_inline)) static inline void reverse(
+    const T* __restrict__ last, int64_t count, T* __restrict__ to) {
+  for (int64_t k = 0; k < count; ++k) to[k] = last[-k];
+}
+
 // Loads a transposed block of at most 16 x 64 elements: tile[r][c] is from[c * stride + r]. Blocks of
 // 8 x 8 elements are transposed in registers: to[c * to_stride + r] = from[r * stride + c]. g++ keeps
 // the arrays in memory unless the loops are unrolled early, which takes five times as long.

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from tcdebug.compiler.codegen.cpp.emit import CppEmitter, PointRun
-from tcdebug.compiler.codegen.cpp.text import TYPES, index_text, loop
+from tcdebug.compiler.codegen.cpp.emitters.emit import CppEmitter, PointRun
+from tcdebug.compiler.codegen.cpp.emitters.text import TYPES, index_text, loop
 from tcdebug.compiler.codegen.cpp.transposed_loads import BlockedAxis, block_start
 from tcdebug.compiler.codegen.kernels.flatten import FlatNode, loaded_dtypes
 from tcdebug.compiler.codegen.kernels.sweeps import reads_of

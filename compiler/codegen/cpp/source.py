@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from importlib import resources
 
 from tcdebug.compiler.codegen.cpp.branchless import has_branches
-from tcdebug.compiler.codegen.cpp.float16_rows import converts_rows
+from tcdebug.compiler.codegen.cpp.emitters.float16_rows import converts_rows
+from tcdebug.compiler.codegen.cpp.emitters.reversed_rows import reverses_rows
+from tcdebug.compiler.codegen.cpp.emitters.text import TYPES
 from tcdebug.compiler.codegen.cpp.kernel import CppKernelWriter, KernelParameters
 from tcdebug.compiler.codegen.cpp.lanes import LANES, block_of
-from tcdebug.compiler.codegen.cpp.text import TYPES
 from tcdebug.compiler.codegen.cpp.transposed_loads import (
-    TransposedRows,
     tiling,
     transposed_results,
     transposed_rows,
@@ -186,22 +186,29 @@ def _paired(flat: FlatKernel) -> Paired | None:
     return paired_across_rows(flat, lane)
 
 
-def _lanes(
-    flat: FlatKernel, subject: str, gate: Gate, pairs: Axis | None
-) -> tuple[Axis | None, TransposedRows | None]:
-    """Choose an outer axis for vector lanes, and whether rows are transposed for them."""
+def _lanes(flat: FlatKernel, subject: str, gate: Gate, pairs: Axis | None) -> KernelVariant:
+    """Choose an outer axis for vector lanes, and what is transposed for them.
+
+    They run along the axis of `pairs`, if there is one.
+    """
     if pairs is not None:
         columns = pairs in flat.outer and gate.allows("codegen.column", subject)
-        return pairs if columns else None, None
+        return KernelVariant(lane=pairs if columns else None)
     lane = lane_axis(flat, transposing=True)
     transposed = transposed_rows(flat, lane, LANES) if lane is not None else None
     if transposed is not None and not gate.allows("codegen.tile", subject):
         transposed = None
     if transposed is None:
         lane = lane_axis(flat, transposing=False)
-    if lane is not None and not gate.allows("codegen.column", subject):
-        lane = transposed = None
-    return lane, transposed
+    if lane is None or not gate.allows("codegen.column", subject):
+        return KernelVariant()
+    rows = rows_together(flat, lane)
+    if rows > 1 and not gate.allows("codegen.rows", subject):
+        rows = 1
+    results = transposed_results(transposed.kernel if transposed else flat, lane, LANES)
+    if rows > 1 or (results and not transposed and not gate.allows("codegen.tile", subject)):
+        results = None
+    return KernelVariant(lane=lane, rows=rows, transposed=transposed, results=results)
 
 
 def _choose(flat: FlatKernel, subject: str, gate: Gate, pairs: Axis | None = None) -> KernelVariant:
@@ -209,64 +216,69 @@ def _choose(flat: FlatKernel, subject: str, gate: Gate, pairs: Axis | None = Non
 
     Vector lanes run along the axis of `pairs`, if there is one.
     """
-    lane, transposed = _lanes(flat, subject, gate, pairs)
-    rows = rows_together(flat, lane)
-    if rows > 1 and not gate.allows("codegen.rows", subject):
-        rows = 1
+    chosen = _lanes(flat, subject, gate, pairs)
+    lane = chosen.lane
     split = lane is None and can_split(flat) and gate.allows("codegen.split", subject)
     tiled = tiling(flat)
     if tiled is not None and not gate.allows("codegen.tile", subject):
         tiled = None
-    results = None
-    if lane is not None and rows == 1:
-        results = transposed_results(transposed.kernel if transposed else flat, lane, LANES)
-    if results is not None and not gate.allows("codegen.tile", subject):
-        results = None
     sets = index_sets(flat) if tiled is None else None
     if sets is not None and not gate.allows("codegen.index_sets", subject):
         sets = None
-    along, in_blocks = innermost(flat, lane), transposed or tiled
-    vectorize = bool(flat.outer or flat.inner) and gate.allows("codegen.vectorize", subject)
-    blocks = vectorize and lane is None and any(block_of(flat, s) for s in segments(flat))
-    return KernelVariant(
-        vectorize=vectorize,
-        narrow=(
-            vectorize
-            and tiled is None
-            and sets is None
-            and waits_for_memory(flat)
-            and gate.allows("codegen.narrow", subject)
-        ),
+    chosen = replace(
+        chosen,
         parallelize=can_share(flat) and gate.allows("codegen.parallelize", subject),
-        lane=lane,
-        rows=rows,
         tiling=tiled,
-        transposed=transposed,
-        results=results,
         split=split,
         index_sets=sets,
-        blocks=blocks and gate.allows("codegen.blocks", subject),
-        float16_rows=(
-            vectorize
-            and converts_rows(in_blocks.kernel if in_blocks else flat, along)
-            and gate.allows("codegen.float16_rows", subject)
-        ),
         column_values=(
             lane is not None
             and with_column_values(flat, lane) is not None
             and gate.allows("codegen.column_values", subject)
         ),
-        branchless=(
-            vectorize
-            and sets is None
-            and along is not None
-            and has_branches(flat, along)
-            and gate.allows("codegen.branchless", subject)
-        ),
         scratch=(
-            rows == 1
+            chosen.rows == 1
             and not split
             and bool(crossing(flat, 1 if lane is None else LANES))
             and gate.allows("codegen.scratch", subject)
+        ),
+    )
+    has_loops = bool(flat.outer or flat.inner)
+    vectorize = has_loops and gate.allows("codegen.vectorize", subject)
+    return _vectorized(flat, chosen, subject, gate) if vectorize else chosen
+
+
+def _vectorized(flat: FlatKernel, chosen: KernelVariant, subject: str, gate: Gate) -> KernelVariant:
+    """Choose how the vectors of a kernel are written."""
+    along, whole = innermost(flat, chosen.lane), chosen.index_sets is None
+    in_blocks = chosen.transposed or chosen.tiling
+    changed = in_blocks.kernel if in_blocks else flat
+    reverses = whole and reverses_rows(changed, along)
+    if reverses and not gate.allows("codegen.reversed_rows", subject):
+        reverses = False
+    return replace(
+        chosen,
+        vectorize=True,
+        narrow=(
+            chosen.tiling is None
+            and whole
+            and waits_for_memory(flat)
+            and gate.allows("codegen.narrow", subject)
+        ),
+        blocks=(
+            chosen.lane is None
+            and any(block_of(flat, segment) for segment in segments(flat))
+            and gate.allows("codegen.blocks", subject)
+        ),
+        reversed_rows=reverses,
+        float16_rows=(
+            converts_rows(changed, along, reverses=reverses)
+            and gate.allows("codegen.float16_rows", subject)
+        ),
+        branchless=(
+            whole
+            and along is not None
+            and has_branches(flat, along)
+            and gate.allows("codegen.branchless", subject)
         ),
     )

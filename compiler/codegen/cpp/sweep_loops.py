@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from tcdebug.compiler.codegen.cpp.accumulator import CppAccumulator, accumulators_of, chunk_of
 from tcdebug.compiler.codegen.cpp.column_sums import add_to_column
 from tcdebug.compiler.codegen.cpp.data_errors import may_divide, may_report
-from tcdebug.compiler.codegen.cpp.emit import INNERMOST, CppEmitter, Place
-from tcdebug.compiler.codegen.cpp.float16_rows import enter_runs
+from tcdebug.compiler.codegen.cpp.emitters.emit import INNERMOST, CppEmitter, Place
+from tcdebug.compiler.codegen.cpp.emitters.float16_rows import enter_runs
+from tcdebug.compiler.codegen.cpp.emitters.text import TYPES, element, index_text, loop
 from tcdebug.compiler.codegen.cpp.index_sets import write_parts
 from tcdebug.compiler.codegen.cpp.lanes import LANES, Lanes, block_of, declare_points, write_blocks
 from tcdebug.compiler.codegen.cpp.scan_pieces import (
@@ -17,7 +18,6 @@ from tcdebug.compiler.codegen.cpp.scan_pieces import (
     scan_pieces,
     write_pieces,
 )
-from tcdebug.compiler.codegen.cpp.text import TYPES, element, index_text, loop
 from tcdebug.compiler.codegen.cpp.transposed_loads import BlockedAxis, first_lane
 from tcdebug.compiler.codegen.cpp.variants import (
     EXPENSIVE,
@@ -225,7 +225,7 @@ class SweepWriter:
         missed = self._note_misses(nodes, accumulators)
         pragma = self._simd(nodes, accumulators)
         threads, run = "", None
-        if self.choices.float16_rows and self.lane is None and "simd" in pragma and not missed:
+        if self.choices.in_runs and self.lane is None and "simd" in pragma and not missed:
             run, threads, pragma = enter_runs(emit, self.kernel, (low, high), pragma)
             low, high = index_text(run.first), run.high
         for axis in last:

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from tcdebug.compiler.codegen.cpp.emit import CppEmitter
-from tcdebug.compiler.codegen.cpp.text import index_text, loop
+from tcdebug.compiler.codegen.cpp.emitters.emit import CppEmitter
+from tcdebug.compiler.codegen.cpp.emitters.text import index_text, loop
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
 from tcdebug.compiler.codegen.kernels.half_pairs import PAIR
 from tcdebug.compiler.ir.arithmetic.index import Atom, Axis, Index, to_index

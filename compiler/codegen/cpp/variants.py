@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
+from tcdebug.compiler.codegen.cpp.emitters.text import index_text
 from tcdebug.compiler.codegen.cpp.index_sets import Split, split
 from tcdebug.compiler.codegen.cpp.lanes import LANES
-from tcdebug.compiler.codegen.cpp.text import index_text
 from tcdebug.compiler.codegen.cpp.transposed_loads import (
     Tiling,
     TransposedResults,
@@ -85,6 +85,12 @@ class KernelVariant:
     column_values: bool = False
     narrow: bool = False
     float16_rows: bool = False
+    reversed_rows: bool = False
+
+    @property
+    def in_runs(self) -> bool:
+        """Whether parts of rows are converted or reversed before the loops that read them."""
+        return self.float16_rows or self.reversed_rows
 
 
 def innermost(kernel: FlatKernel, lane: Axis | None) -> Axis | None:

@@ -12,7 +12,7 @@ from cpp_kernels import kernels, kernels_as_eager, scalar_loops
 from half_programs import every_number, rounds_often, updates_what_it_read
 from judge import assert_as_eager, compiled
 
-from tcdebug.compiler.codegen.cpp.levels import DividedLoop, divided, needed_lines
+from tcdebug.compiler.codegen.cpp.emitters.levels import DividedLoop, divided, needed_lines
 
 HALF = torch.float16
 X, Y = torch.randn(30, 131).to(HALF), torch.randn(30, 131).to(HALF)

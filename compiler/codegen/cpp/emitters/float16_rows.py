@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from tcdebug.compiler.codegen.cpp.emit import INNERMOST, CppEmitter, Place, PointRun
-from tcdebug.compiler.codegen.cpp.levels import clauses, divided, needed_lines
-from tcdebug.compiler.codegen.cpp.text import Block, CppIndex
+from tcdebug.compiler.codegen.cpp.emitters.emit import INNERMOST, CppEmitter, Place, PointRun
+from tcdebug.compiler.codegen.cpp.emitters.levels import clauses, divided, needed_lines
+from tcdebug.compiler.codegen.cpp.emitters.text import Block, CppIndex
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
 from tcdebug.compiler.codegen.kernels.half_values import NARROW, as_float
 from tcdebug.compiler.ir.arithmetic.index import Axis, Index, to_index
@@ -28,27 +28,35 @@ POINTS_OF_SUM = 1024
 """The same in a loop with a reduction, whose lanes are added each time that it ends."""
 
 
-def converts_rows(kernel: FlatKernel, along: Axis | None) -> bool:
-    """Return whether the kernel converts float16 numbers that are neighbours along an axis."""
-    return along is not None and any(_is_near(a, along) for a in _converted(kernel))
+def converts_rows(kernel: FlatKernel, along: Axis | None, *, reverses: bool) -> bool:
+    """Return whether the kernel converts float16 numbers that are neighbours along an axis.
+
+    If it `reverses` rows, they may be in either order.
+    """
+    steps = (1, -1) if reverses else (1,)
+    if along is None:
+        return False
+    return any(_is_near(address, along, s) for address in _converted(kernel) for s in steps)
 
 
 def _converted(kernel: FlatKernel) -> Iterator[Index]:
     for node in kernel.nodes:
-        yield from (load.index[0] for load in map(_read, walk(node.body)) if load is not None)
+        yield from (
+            load.index[0] for load in map(converted_load, walk(node.body)) if load is not None
+        )
         if node.name in kernel.stored and _narrowed(node) is not None:
             yield node.address
 
 
-def _is_near(address: Index, along: Axis) -> bool:
-    """Return whether the elements at an address are neighbours along an axis."""
+def _is_near(address: Index, along: Axis, step: int = 1) -> bool:
+    """Return whether the elements at an address are neighbours along an axis, in one order."""
     if any(isinstance(atom, Indirect) and along in atom.axes for atom in address.atoms):
         return False
     stride = address.coefficient(along)
-    return stride is not None and stride.constant == 1
+    return stride is not None and stride.constant == step
 
 
-def _read(expr: Expr) -> Load | None:
+def converted_load(expr: Expr) -> Load | None:
     """Return the load of a float16 number that an expression converts to a float."""
     match expr:
         case Call(name="cast", dtype=torch.float32, args=(Load(index=(_,)) as load,)):
@@ -98,7 +106,7 @@ def enter_runs(
 
 
 @dataclass
-class _OpenRun:
+class OpenRun:
     """The points of an open loop, and the lines that convert what it reads and stores."""
 
     run: PointRun
@@ -111,12 +119,12 @@ class ConvertingEmitter(CppEmitter):
 
     def __init__(self, storage: Mapping[str, str]) -> None:
         super().__init__(storage)
-        self._runs: dict[int, _OpenRun] = {}  # depth -> the points of the loop
+        self._runs: dict[int, OpenRun] = {}  # depth -> the points of the loop
         self._stored_later: set[str] = set()
 
     def run(self, run: PointRun) -> None:
         """Convert numbers for the loop that was opened last."""
-        self._runs[len(self.blocks) - 1] = _OpenRun(run)
+        self._runs[len(self.blocks) - 1] = OpenRun(run)
 
     def leave(self, pragma: str = "") -> Block:
         """Close the innermost block, and write the conversions before and after it."""
@@ -156,13 +164,16 @@ class ConvertingEmitter(CppEmitter):
         found.after.append(f"narrow({name}, {run.count}, {memory});")
         self._stored_later.add(node.name)
 
-    def _run_of(self, address: Index) -> _OpenRun | None:
-        """Return the open loop that visits neighbours at an address; None if it visits others."""
+    def _run_of(self, address: Index, step: int = 1) -> OpenRun | None:
+        """Return the open loop that visits neighbours at an address; None if it visits others.
+
+        They are visited in their order, or with a step of -1 from the last to the first.
+        """
         if self._guards or self.counted is not None or self.changing:
             return None
         depth = len(self.blocks) - 1
         found = self._runs.get(depth)
-        if found is None or not _is_near(address, found.run.axis):
+        if found is None or not _is_near(address, found.run.axis, step):
             return None
         places = (self._place_of(a) for a in address.atoms if isinstance(a, Indirect))
         return None if any(place.depth >= depth for place in places) else found
@@ -176,14 +187,17 @@ class ConvertingEmitter(CppEmitter):
         known = super()._lookup(node)
         if known is not None or not isinstance(node, Load) or node.dtype != torch.float16:
             return known
-        if not node.index or self._run_of(node.index[0]) is None:
+        if not node.index or not self._is_converted(node):
             return None
         # its conversion is known without it, so it gets no variable
         place = render(node.index[0], CppIndex(self._places(node)))
         return Place(f"{self._storage[node.buffer]}[{place}]", INNERMOST)
 
+    def _is_converted(self, load: Load) -> bool:
+        return self._run_of(load.index[0]) is not None
+
     def _compute(self, node: Expr) -> Place:
-        load = _read(node)
+        load = converted_load(node)
         if load is not None:
             found = self._widened(node, self._storage[load.buffer], load.index[0])
             if found is not None:
@@ -195,10 +209,15 @@ class ConvertingEmitter(CppEmitter):
         found = self._run_of(address)
         if found is None:
             return None
+        name = self._widened_array(found, self._first(pointer, address, found.run))
+        return self._define(node, f"{name}[{found.run.place}]", INNERMOST)
+
+    def _widened_array(self, found: OpenRun, memory: str) -> str:
+        """Return the name of an array of the numbers of a run, which are converted before it."""
         name, run = self.fresh("widened"), found.run
         found.before.append(f"float {name}[{run.most}];")
-        found.before.append(f"widen({self._first(pointer, address, run)}, {run.count}, {name});")
-        return self._define(node, f"{name}[{run.place}]", INNERMOST)
+        found.before.append(f"widen({memory}, {run.count}, {name});")
+        return name
 
     def _half_from_kernel(self, node: Load, half: FlatNode) -> Place:
         if half.name in self.values and half.name in self._stored_later:

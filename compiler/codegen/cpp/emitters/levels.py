@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tcdebug.compiler.codegen.cpp.text import TYPES, Block
+from tcdebug.compiler.codegen.cpp.emitters.text import TYPES, Block
 
 DEFINED = re.compile(r"const (\w+) (\w+) = ([^;]*);")
 DECLARED = re.compile(r"(const )?\w+ \w+( =.*|\[.*)?;.*")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tcdebug.compiler.codegen.cpp.text import (
+from tcdebug.compiler.codegen.cpp.emitters.text import (
     TYPES,
     Block,
     CppIndex,
