@@ -3,6 +3,8 @@
 g++ turns a branch into masks, but the functions of a vector math library have no masks. A branch
 that calls one would run one point after the other. Only the loads stay inside the guard, since
 those of the other side may be out of bounds.
+
+g++ also moves a sine that only one side of a choice needs into a branch.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from dataclasses import replace
 import torch
 
 from tcdebug.compiler.codegen.cpp.data_errors import may_divide_by_zero
+from tcdebug.compiler.codegen.cpp.emitters.text import MASKED
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel
 from tcdebug.compiler.ir.arithmetic.index import Axis
 from tcdebug.compiler.ir.build import constant
@@ -27,6 +30,7 @@ from tcdebug.compiler.ir.expr import (
     rewrite,
     walk,
 )
+from tcdebug.compiler.ir.operations import FLOATS
 
 CALLED = frozenset(
     (
@@ -35,17 +39,22 @@ CALLED = frozenset(
     )
 )  # fmt: skip
 """Functions of the vector math library; those of float64 also have `exp` and `erf`."""
+MOVED = frozenset(("sin", "cos"))
+"""Those that g++ moves, because it knows that they do nothing else."""
 
 
 def has_branches(kernel: FlatKernel, axis: Axis) -> bool:
     """Return whether a choice that changes along an axis calls a function on one side."""
-    return any(_is_branch(e, axis) for n in kernel.nodes for e in walk(n.body))
+    found = (e for n in kernel.nodes for e in walk(n.body))
+    return any(_is_branch(e, axis) or _moves(e) for e in found)
 
 
 def without_branches(kernel: FlatKernel, axis: Axis) -> FlatKernel:
     """Return the kernel with such choices computed on both sides."""
 
     def change(node: Expr) -> Expr:
+        if _moves(node):
+            return Call(node.dtype, MASKED, node.operands)
         if not isinstance(node, Guarded) or not _is_branch(node, axis):
             return node
         body = rewrite(node.body, _guarding(node.condition, chosen=True))
@@ -61,6 +70,14 @@ def _is_branch(node: Expr, axis: Axis) -> bool:
         return False
     inside = [e for side in (node.body, node.other) for e in walk(side)]
     return any(map(_calls, inside)) and not any(map(may_divide_by_zero, inside))
+
+
+def _moves(node: Expr) -> bool:
+    """Return whether a node is a choice of floats one of which is computed from a sine."""
+    if not isinstance(node, Call) or node.name != "where" or node.dtype not in FLOATS:
+        return False
+    inside = (e for side in node.args[1:] for e in walk(side))
+    return any(isinstance(e, Call) and e.name in MOVED for e in inside)
 
 
 def _calls(node: Expr) -> bool:

@@ -460,11 +460,8 @@ template <> struct EightOf<1> { typedef uint8_t type __attribute__((vector_size(
 template <> struct EightOf<2> { typedef uint16_t type __attribute__((vector_size(16))); };
 template <> struct EightOf<4> { typedef uint32_t type __attribute__((vector_size(32))); };
 template <> struct EightOf<8> { typedef uint64_t type __attribute__((vector_size(64))); };
-template <typename T>
-static inline void transpose8(const T* from, int64_t stride, T* to, int64_t to_stride) {
-  typename EightOf<sizeof(T)>::type a[8], b[8];
-#pragma GCC unroll 8
-  for (int k = 0; k < 8; ++k) __builtin_memcpy(&a[k], from + k * stride, sizeof(a[k]));
+template <typename T> static inline void transpose8(typename EightOf<sizeof(T)>::type* a) {
+  typename EightOf<sizeof(T)>::type b[8];
 #pragma GCC unroll 8
   for (int k = 0; k < 8; k += 2) {
     b[k] = TCD_SHUFFLE(a[k], a[k + 1], 0, 8, 2, 10, 4, 12, 6, 14);
@@ -482,7 +479,46 @@ static inline void transpose8(const T* from, int64_t stride, T* to, int64_t to_s
     b[k + 4] = TCD_SHUFFLE(a[k], a[k + 4], 4, 5, 6, 7, 12, 13, 14, 15);
   }
 #pragma GCC unroll 8
-  for (int k = 0; k < 8; ++k) __builtin_memcpy(to + k * to_stride, &b[k], sizeof(b[k]));
+  for (int k = 0; k < 8; ++k) a[k] = b[k];
+}
+template <typename T>
+static inline void transpose8(const T* from, int64_t stride, T* to, int64_t to_stride) {
+  typename EightOf<sizeof(T)>::type a[8];
+#pragma GCC unroll 8
+  for (int k = 0; k < 8; ++k) __builtin_memcpy(&a[k], from + k * stride, sizeof(a[k]));
+  transpose8<T>(a);
+#pragma GCC unroll 8
+  for (int k = 0; k < 8; ++k) __builtin_memcpy(to + k * to_stride, &a[k], sizeof(a[k]));
+}
+// Eight elements of which every Step-th is needed: the first of each pair, or the second.
+template <int Step, typename T>
+static inline typename EightOf<sizeof(T)>::type eight_at(const T* from, bool second) {
+  typename EightOf<sizeof(T)>::type x, y;
+  __builtin_memcpy(&x, from, sizeof(x));
+  if (Step == 1) return x;
+  __builtin_memcpy(&y, from + 8, sizeof(y));
+  return second ? TCD_SHUFFLE(x, y, 1, 3, 5, 7, 9, 11, 13, 15)
+                : TCD_SHUFFLE(x, y, 0, 2, 4, 6, 8, 10, 12, 14);
+}
+// Rows of fewer than eight elements. What is read beyond their end is in later rows. The last eight
+// rows are read with what is before them instead.
+template <int Step, typename T>
+static inline void transpose_short(
+    const T* from, int64_t stride, int64_t rows, int64_t columns, T* to, int64_t to_stride) {
+  const int64_t before = 8 - columns;
+  for (int64_t row = 0; row < rows; row += 8) {
+    const bool last = row + 16 > rows;
+    const int64_t r = row + 8 > rows ? rows - 8 : row, skipped = last ? before : 0;
+    const T* first = from + r * stride - skipped * Step - (last ? Step - 1 : 0);
+    typename EightOf<sizeof(T)>::type a[8];
+#pragma GCC unroll 8
+    for (int k = 0; k < 8; ++k) a[k] = eight_at<Step>(first + k * stride, last);
+    transpose8<T>(a);
+#pragma GCC unroll 8
+    for (int k = 0; k < 8; ++k)
+      if (k >= skipped && k - skipped < columns)
+        __builtin_memcpy(to + (k - skipped) * to_stride + r, &a[k], sizeof(a[k]));
+  }
 }
 #endif
 // A matrix of any size is transposed in such blocks. The last ones overlap those before. Step is the
@@ -499,6 +535,11 @@ __attribute__((noinline)) static void transpose(
         const int64_t c = column < columns - 8 ? column : columns - 8;
         transpose8(from + r * stride + c, stride, to + c * to_stride + r, to_stride);
       }
+    return;
+  }
+  // A row of 4 to 7 elements reads less than 16 elements before or behind it.
+  if (Step <= 2 && rows >= 16 && columns >= 4 && columns < 8 && stride >= columns) {
+    transpose_short<Step>(from, stride, rows, columns, to, to_stride);
     return;
   }
 #endif

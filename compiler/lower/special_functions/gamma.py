@@ -42,23 +42,25 @@ def _positive_digamma(x: Term) -> Term:
 def digamma(x: Term) -> Term:
     """Return the derivative of log(gamma(x)). NaN at negative integers, infinite at 0."""
     whole = x.apply("trunc")
-    reflected = _positive_digamma(1 - x) - pi / ((x - x.apply("round")) * pi).apply("tan")
+    value = _positive_digamma(where(x < 0, 1 - x, x))
+    reflected = value - pi / ((x - x.apply("round")) * pi).apply("tan")
     below = where(whole.equals(x), nan, reflected)
     at_zero = Term(call("copysign", x.of(inf), (-x).expr))
-    positive = where(x.equals(inf), inf, _positive_digamma(x))
+    positive = where(x.equals(inf), inf, value)
     return where(x.equals(0), at_zero, where(x < 0, below, positive))
 
 
 def _positive_trigamma(x: Term) -> Term:
-    value = x * 0.0
-    for step in range(STEPS):
-        inverse = 1 / (x + step)
-        value = value + inverse * inverse
+    """trigamma for x >= 0.5. The sum of all 1 / (x + k)^2 is one quotient of positive numbers."""
+    product, total = x * x, x * 0.0 + 1.0
+    for step in range(1, STEPS):
+        square = (x + step) * (x + step)
+        product, total = product * square, total * square + product
     y = _shifted(x)
     inverse = 1 / y
     z = inverse * inverse
     tail = inverse + 0.5 * z + inverse * z * polynomial(z, BERNOULLI)
-    return where(x < STEPS, value + tail, tail)
+    return where(x < STEPS, total / product + tail, tail)
 
 
 def trigamma(x: Term) -> Term:
@@ -66,8 +68,8 @@ def trigamma(x: Term) -> Term:
     # sin(pi x) from the distance of x to an integer; at an integer, as in eager, from rounded pi x
     away = x - x.apply("round")
     sine = (where(away.equals(0), x, away) * pi).apply("sin") / pi
-    reflected = 1 / (sine * sine) - _positive_trigamma(1 - x)
-    return where(x < 0.5, reflected, _positive_trigamma(x))
+    value = _positive_trigamma(where(x < 0.5, 1 - x, x))
+    return where(x < 0.5, 1 / (sine * sine) - value, value)
 
 
 def polygamma(site: Site, order: int, x: Tensor) -> Tensor:

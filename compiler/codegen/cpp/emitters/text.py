@@ -169,6 +169,8 @@ def _one(dtype: torch.dtype) -> str:
     return "1.0f" if dtype == torch.float32 else "1.0"
 
 
+MASKED = "masked"
+"""`where` by a mask of bits, which g++ does not take for a choice."""
 SPECIAL: dict[str, Callable[[list[str], torch.dtype], str]] = {
     "neg": lambda o, d: _narrow(f"-{o[0]}", d),
     "rsqrt": lambda o, d: f"{_one(d)} / sqrt_({o[0]})",
@@ -181,6 +183,7 @@ SPECIAL: dict[str, Callable[[list[str], torch.dtype], str]] = {
         if d == torch.bool
         else f"{o[0]} ? {o[1]} : {o[2]}"
     ),
+    MASKED: lambda o, d: f"blend<{TYPES[d]}>(mask_of<{TYPES[d]}>({o[0]}), {o[1]}, {o[2]})",
 }
 
 

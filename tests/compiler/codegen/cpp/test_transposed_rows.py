@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ctypes
+import mmap
+from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from cpp_kernels import kernels, kernels_as_eager, scalar_loops
-from judge import assert_as_eager, compiled
+from judge import about, assert_as_eager, compiled
 
 TRANSPOSED: dict[str, Callable[[torch.Tensor], Any]] = {
     "softmax": lambda x: x.softmax(-1),
@@ -19,6 +22,22 @@ TRANSPOSED: dict[str, Callable[[torch.Tensor], Any]] = {
     "scan": lambda x: x.cumsum(-1).exp() * 2,
     "scaled by its row's sum and columns": lambda x: x / (1 + x.abs().sum(-1, True)) + x[0],
 }
+
+
+def placed_beside_guards(numbers: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Copies that begin behind a page that cannot be read, and that end before one."""
+    page = mmap.PAGESIZE
+    size = numbers.nbytes
+    inner = -(-size // page) * page
+    memory = mmap.mmap(-1, inner + 2 * page)
+    whole = torch.frombuffer(memory, dtype=torch.uint8)
+    libc = ctypes.CDLL(None, use_errno=True)
+    for guard in (whole.data_ptr(), whole.data_ptr() + page + inner):
+        assert libc.mprotect(ctypes.c_void_p(guard), page, 0) == 0
+    for start in (page, page + inner - size):
+        place = whole[start : start + size]
+        place.copy_(numbers.view(torch.uint8))
+        yield place.view(numbers.dtype)
 
 
 def rows(count: int, length: int, dtype: torch.dtype) -> torch.Tensor:
@@ -38,7 +57,9 @@ def test_short_rows_have_the_results_of_eager(name: str) -> None:
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.uint8, torch.float16])
-@pytest.mark.parametrize(("count", "length"), [(90, 2), (17, 13), (64, 8), (65, 28)])
+@pytest.mark.parametrize(
+    ("count", "length"), [(90, 2), (17, 13), (64, 8), (65, 28), (66, 4), (16, 5), (95, 7)]
+)
 def test_rows_of_any_length_and_dtype_are_transposed(
     count: int, length: int, dtype: torch.dtype
 ) -> None:
@@ -48,6 +69,24 @@ def test_rows_of_any_length_and_dtype_are_transposed(
         return x.argmax(-1), x - x.amax(-1, keepdim=True)
 
     assert "transpose<1>(" in kernels_as_eager(function, [x], exact=True)
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.uint8])
+@pytest.mark.parametrize("step", [1, 2])
+def test_rows_of_four_to_seven_elements_are_read_within_their_memory(
+    step: int, dtype: torch.dtype
+) -> None:
+    """Vectors of eight read more than a row. A page before and behind the rows must not be read."""
+    for length, count in product(range(4, 8), (16, 23, 64, 131)):
+        torch._dynamo.reset()
+        once = compiled(lambda x: x.amax(-1), dynamic=False)
+        elements = step * (length * count - 1) + 1
+        numbers = torch.arange(elements).remainder(13).to(dtype)
+        for memory in placed_beside_guards(numbers):
+            x = memory.as_strided((count, length), (step * length, step))
+            with about(length=length, count=count):
+                assert torch.equal(once(x), x.amax(-1))
 
 
 def test_rows_in_sliced_and_transposed_memory_are_read_and_written_in_place() -> None:

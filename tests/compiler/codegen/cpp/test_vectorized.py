@@ -143,6 +143,12 @@ GUARDED: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
     "doubles": (lambda x: F.pad(x.exp(), (3, 4)).sum(1), [ROW.double()]),
     "bfloat16": (lambda x: F.pad(x.tanh(), (3, 4)).log1p().sum(1), [ROW.bfloat16()]),
     "not reduced": (lambda x: F.pad(x.tanh(), (3, 4)).sin(), [ROW]),
+    "sine": (lambda x: torch.where(x > 0, 1 / x.sin(), x), [ROW]),
+    "sine or cosine": (lambda x: torch.where(x > 0, x.sin(), x.cos() * 2), [ROW]),
+    "sine in doubles": (lambda x: torch.where(x > 0, x.sin(), x).sum(1), [ROW.double()]),
+    "sine in bfloat16": (lambda x: torch.where(x > 0, x.sin(), x), [ROW.bfloat16()]),
+    "sinc": (torch.sinc, [ROW]),
+    "trigamma": (lambda x: torch.polygamma(1, x.abs() + 0.1), [ROW]),
 }
 
 
