@@ -4,7 +4,7 @@ g++ turns a branch into masks, but the functions of a vector math library have n
 that calls one would run one point after the other. Only the loads stay inside the guard, since
 those of the other side may be out of bounds.
 
-g++ also moves a sine that only one side of a choice needs into a branch.
+g++ also moves a function that only one side of a choice needs into a branch, such as a sine.
 """
 
 from __future__ import annotations
@@ -39,8 +39,6 @@ CALLED = frozenset(
     )
 )  # fmt: skip
 """Functions of the vector math library; those of float64 also have `exp` and `erf`."""
-MOVED = frozenset(("sin", "cos"))
-"""Those that g++ moves, because it knows that they do nothing else."""
 
 
 def has_branches(kernel: FlatKernel, axis: Axis) -> bool:
@@ -73,11 +71,10 @@ def _is_branch(node: Expr, axis: Axis) -> bool:
 
 
 def _moves(node: Expr) -> bool:
-    """Return whether a node is a choice of floats one of which is computed from a sine."""
+    """Return whether a node is a choice of floats one of which a function is called for."""
     if not isinstance(node, Call) or node.name != "where" or node.dtype not in FLOATS:
         return False
-    inside = (e for side in node.args[1:] for e in walk(side))
-    return any(isinstance(e, Call) and e.name in MOVED for e in inside)
+    return any(_calls(e) for side in node.args[1:] for e in walk(side))
 
 
 def _calls(node: Expr) -> bool:

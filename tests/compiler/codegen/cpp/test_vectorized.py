@@ -147,6 +147,7 @@ GUARDED: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
     "sine or cosine": (lambda x: torch.where(x > 0, x.sin(), x.cos() * 2), [ROW]),
     "sine in doubles": (lambda x: torch.where(x > 0, x.sin(), x).sum(1), [ROW.double()]),
     "sine in bfloat16": (lambda x: torch.where(x > 0, x.sin(), x), [ROW.bfloat16()]),
+    "power": (lambda x, y: torch.where(x == 0, 0.0, x * y.abs().pow(x - 1)), [ROW, ROW]),
     "sinc": (torch.sinc, [ROW]),
     "trigamma": (lambda x: torch.polygamma(1, x.abs() + 0.1), [ROW]),
 }
