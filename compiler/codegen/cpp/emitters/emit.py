@@ -200,7 +200,7 @@ class CppEmitter:
                 return f"(int64_t)({render(node.index.substitute(self.compared), text)})"
             case Parameter():
                 return f"({TYPES[node.dtype]}){self._storage[node.name]}"
-            case Call(name="where"):
+            case Call(name="where" | "masked"):
                 return self._choice(node)
             case Call(name="eq" | "ne"):
                 return self._equal(node)

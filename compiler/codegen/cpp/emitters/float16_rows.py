@@ -93,16 +93,23 @@ def enter_runs(
     """
     axis, (low, high) = kernel.inner[-1], bounds
     start, end = emit.fresh(f"{axis.name}_run"), emit.fresh("end")
-    most = POINTS_OF_SUM if kernel.accumulates else POINTS
-    most = min(most, axis.size.constant or most)
-    emit.enter(f"for (int64_t {start} = {low}; {start} < {high}; {start} += {most})")
-    emit.innermost.add(f"const int64_t {end} = index_min({start} + {most}, {high});")
+    most, size = POINTS_OF_SUM if kernel.accumulates else POINTS, axis.size.constant
+    is_whole = size is not None and size <= most
+    if is_whole:  # g++ does not vectorize all loops within one of a single step
+        emit.enter()
+        emit.innermost.add(f"const int64_t {start} = {low};")
+        emit.innermost.add(f"const int64_t {end} = {high};")
+    else:
+        emit.enter(f"for (int64_t {start} = {low}; {start} < {high}; {start} += {most})")
+        emit.innermost.add(f"const int64_t {end} = index_min({start} + {most}, {high});")
+    most = min(most, size or most)
     first = to_index(Axis(start, axis.size))
     run = RunOfRow(axis, first, f"{end} - {start}", most, f"{axis.name} - {start}", end)
     shared, simd = "#pragma omp parallel for simd", "#pragma omp simd"
-    if pragma.startswith(shared):
-        return run, pragma.replace(" for simd", " for"), simd
-    return run, "", pragma
+    if not pragma.startswith(shared):
+        return run, "", pragma
+    clauses = pragma.replace(" for simd", " for")
+    return run, "" if is_whole else clauses, simd
 
 
 @dataclass
