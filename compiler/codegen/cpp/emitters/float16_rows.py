@@ -90,6 +90,7 @@ def enter_runs(
     """Open a loop over the runs of a row, whose points are to be visited in a loop inside.
 
     The pragma of a loop over all points becomes one of the outer loop and one of the inner loop.
+    A row that is a single run gets a block instead of the outer loop.
     """
     axis, (low, high) = kernel.inner[-1], bounds
     start, end = emit.fresh(f"{axis.name}_run"), emit.fresh("end")
@@ -108,8 +109,7 @@ def enter_runs(
     shared, simd = "#pragma omp parallel for simd", "#pragma omp simd"
     if not pragma.startswith(shared):
         return run, "", pragma
-    clauses = pragma.replace(" for simd", " for")
-    return run, "" if is_whole else clauses, simd
+    return run, "" if is_whole else pragma.replace(" for simd", " for"), simd
 
 
 @dataclass
