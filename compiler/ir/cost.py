@@ -41,26 +41,6 @@ def _weight(node: Expr) -> int:
     return 8 if node.name in HEAVY else 3 if node.name in MEDIUM else 1
 
 
-FROM_LIBRARY = frozenset(
-    (
-        "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos",
-        "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erfc", "pow", "atan2", "hypot",
-    )
-)  # fmt: skip
-"""Functions of C's library on a CPU; those of float64 also have `exp` and `erf`."""
-
-
-def is_from_library(node: Expr) -> bool:
-    """Return whether an expression calls a function of C's library on a CPU.
-
-    Its last bit may depend on whether it is computed in a vector.
-    """
-    if not isinstance(node, Call) or not node.dtype.is_floating_point:
-        return False
-    in_double = node.dtype == torch.float64 and node.name in ("exp", "erf")
-    return node.name in FROM_LIBRARY or in_double
-
-
 def has_function(expr: Expr) -> bool:
     """Return whether an expression computes one of HEAVY of a value, not only of an index."""
     left, seen = [expr], set[str]()

@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import torch
+
 from tcdebug.compiler.codegen.cpp.data_errors import may_divide_by_zero
 from tcdebug.compiler.codegen.cpp.emitters.text import MASKED
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel
 from tcdebug.compiler.ir.arithmetic.index import Axis
 from tcdebug.compiler.ir.build import constant
-from tcdebug.compiler.ir.cost import is_from_library
 from tcdebug.compiler.ir.expr import (
     Call,
     Expr,
@@ -30,6 +31,14 @@ from tcdebug.compiler.ir.expr import (
     walk,
 )
 from tcdebug.compiler.ir.operations import FLOATS
+
+CALLED = frozenset(
+    (
+        "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos",
+        "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erfc", "pow", "atan2", "hypot",
+    )
+)  # fmt: skip
+"""Functions of the vector math library; those of float64 also have `exp` and `erf`."""
 
 
 def has_branches(kernel: FlatKernel, axis: Axis) -> bool:
@@ -58,14 +67,20 @@ def _is_branch(node: Expr, axis: Axis) -> bool:
     if not isinstance(node, Guarded) or axis not in node.condition.axes:
         return False
     inside = [e for side in (node.body, node.other) for e in walk(side)]
-    return any(map(is_from_library, inside)) and not any(map(may_divide_by_zero, inside))
+    return any(map(_calls, inside)) and not any(map(may_divide_by_zero, inside))
 
 
 def _moves(node: Expr) -> bool:
     """Return whether a node is a choice of floats one of which a function is called for."""
     if not isinstance(node, Call) or node.name != "where" or node.dtype not in FLOATS:
         return False
-    return any(is_from_library(e) for side in node.args[1:] for e in walk(side))
+    return any(_calls(e) for side in node.args[1:] for e in walk(side))
+
+
+def _calls(node: Expr) -> bool:
+    if not isinstance(node, Call) or not node.dtype.is_floating_point:
+        return False
+    return node.name in CALLED or (node.dtype == torch.float64 and node.name in ("exp", "erf"))
 
 
 def _guarding(condition: Expr, *, chosen: bool) -> Callable[[Expr], Expr]:

@@ -3,8 +3,7 @@
 One sweep that keeps the best value and its place takes a branch per element, which g++ does not
 vectorize. Two sweeps are vectorized: one for the extreme, and one for the first place that holds
 it, which is a minimum of places. A maximum beside an argmax shares the first sweep. This is done on
-CPUs, where rows stay in the cache, if an element is read directly and its row is contiguous, and if
-both sweeps compute it to the same bit.
+CPUs, where rows stay in the cache, if an element is read directly and its row is contiguous.
 
 On a GPU this is done for the few long rows that `fuse.split_reduction` divides among programs, if
 their elements are read and not computed. Both sweeps are divided. Reading a row twice takes less
@@ -22,9 +21,8 @@ from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.arithmetic.index import ZERO, Atom, Index, product, to_index
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
 from tcdebug.compiler.ir.build import call, constant, index_value
-from tcdebug.compiler.ir.cost import is_from_library
 from tcdebug.compiler.ir.expr import Call, Expr, Guarded, Indirect, Load, indices, walk
-from tcdebug.compiler.ir.graph import Buffer, Graph, LoopNode, Node, Pointwise, Reduction
+from tcdebug.compiler.ir.graph import Buffer, Graph, Node, Reduction
 from tcdebug.compiler.ir.operations import FLOATS, INTEGERS
 from tcdebug.compiler.schedule.splitting.split_reduction import (
     DEVICES,
@@ -47,11 +45,11 @@ NOWHERE = 2**63 - 1
 def places_by_value(graph: Graph, gate: Gate) -> Graph:
     """Return the graph with each argmax and argmin over long rows found by value."""
     buffers = graph.buffers()
-    extremes, varies = dict(_extremes(graph)), _Varying(graph).holds
+    extremes = dict(_extremes(graph))
     nodes: list[Node] = []
     names = {node.name for node in graph.nodes}
     for node in graph.nodes:
-        if not isinstance(node, Reduction) or not _pays(node, buffers) or varies(node):
+        if not isinstance(node, Reduction) or not _pays(node, buffers):
             nodes.append(node)
             continue
         if not gate.allows(UNIT, node.name):
@@ -88,31 +86,6 @@ def _pays(node: Reduction, buffers: Mapping[str, Buffer]) -> bool:
     if across or estimate(product(a.size for a in node.reduced)) < SHORT:
         return False
     return not any(isinstance(e, Guarded) or _indirect(e) for e in walk(node.body))
-
-
-class _Varying:
-    """Tells the nodes whose elements may differ in the last bit between two loops on a CPU.
-
-    They are computed with a function of C's library, whose results depend on whether g++ calls it
-    for a vector. An extreme would then not be found again.
-    """
-
-    def __init__(self, graph: Graph) -> None:
-        self._pointwise = {n.name: n for n in graph.nodes if isinstance(n, Pointwise)}
-        self._known: dict[str, bool] = {}
-
-    def holds(self, node: LoopNode) -> bool:
-        """Return whether the elements that a node reads or computes may differ."""
-        if node.out.device.type != "cpu":
-            return False
-        found = self._known.get(node.name)
-        if found is None:
-            inside = list(walk(node.body))
-            read = {e.buffer for e in inside if isinstance(e, Load)} & self._pointwise.keys()
-            found = any(map(is_from_library, inside))
-            found = found or any(self.holds(self._pointwise[name]) for name in sorted(read))
-            self._known[node.name] = found
-        return found
 
 
 def _indirect(expr: Expr) -> bool:
