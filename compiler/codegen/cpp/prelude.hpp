@@ -52,7 +52,8 @@ typedef uint16_t float16;  // likewise
 #define TCD_NARROW
 #endif
 
-#if defined(TCD_VECTOR_MATH) && defined(__GNUC__) && !defined(__clang__)
+#if defined(TCD_VECTOR_MATH) && defined(__GNUC__) && !defined(__clang__) && defined(__AVX2__)
+#define TCD_VECTORS 1
 #define TCD_SIMD __attribute__((simd("notinbranch"), const, nothrow))
 #else
 #define TCD_SIMD __attribute__((const, nothrow))
@@ -78,6 +79,50 @@ extern "C" TCD_SIMD double erf(double);
 static inline double exp_(double x) { return exp(x); }
 static inline double erf_(double x) { return erf(x); }
 TCD_BINARY(pow) TCD_BINARY(atan2) TCD_BINARY(hypot)
+
+// The library has a version of each function for every width of vectors, whose last bits differ. Here
+// all of them, and that for one number, call the widest one. Otherwise an extreme, or what a gradient
+// compares with it, is not found again by a loop that g++ divides in another way.
+#if defined(TCD_VECTORS)
+#define TCD_ENTRY(symbol, widen, target) \
+  __asm__(".pushsection .text\n.p2align 4\n" symbol ":\n" widen "jmp " target "@PLT\n.popsection");
+#if defined(__AVX512F__)
+#define TCD_F "_ZGVeN16"
+#define TCD_D "_ZGVeN8"
+#define TCD_1F(r) "vbroadcastss %xmm" r ", %zmm" r "\n"
+#define TCD_1D(r) "vbroadcastsd %xmm" r ", %zmm" r "\n"
+#define TCD_128(r) "vshuff32x4 $0, %zmm" r ", %zmm" r ", %zmm" r "\n"
+#define TCD_256(r) "vinsertf64x4 $1, %ymm" r ", %zmm" r ", %zmm" r "\n"
+#define TCD_LESS(name, v, w) \
+  TCD_ENTRY("_ZGVdN8" v "_" name "f", w(TCD_256), TCD_F v "_" name "f") \
+  TCD_ENTRY("_ZGVdN4" v "_" name, w(TCD_256), TCD_D v "_" name)
+#else
+#define TCD_F "_ZGVdN8"
+#define TCD_D "_ZGVdN4"
+#define TCD_1F(r) "vbroadcastss %xmm" r ", %ymm" r "\n"
+#define TCD_1D(r) "vbroadcastsd %xmm" r ", %ymm" r "\n"
+#define TCD_128(r) "vinsertf128 $1, %xmm" r ", %ymm" r ", %ymm" r "\n"
+#define TCD_LESS(name, v, w)
+#endif
+#define TCD_ONE(widen) widen("0")
+#define TCD_TWO(widen) widen("0") widen("1")
+#define TCD_ENTRIES(name, v, w) \
+  TCD_LESS(name, v, w) \
+  TCD_ENTRY("_ZGVbN4" v "_" name "f", w(TCD_128), TCD_F v "_" name "f") \
+  TCD_ENTRY("_ZGVbN2" v "_" name, w(TCD_128), TCD_D v "_" name) \
+  TCD_ENTRY(name "f", w(TCD_1F), TCD_F v "_" name "f") \
+  TCD_ENTRY(name, w(TCD_1D), TCD_D v "_" name)
+TCD_ENTRIES("exp2", "v", TCD_ONE) TCD_ENTRIES("expm1", "v", TCD_ONE) TCD_ENTRIES("log", "v", TCD_ONE)
+TCD_ENTRIES("log2", "v", TCD_ONE) TCD_ENTRIES("log10", "v", TCD_ONE)
+TCD_ENTRIES("log1p", "v", TCD_ONE) TCD_ENTRIES("sin", "v", TCD_ONE) TCD_ENTRIES("cos", "v", TCD_ONE)
+TCD_ENTRIES("tan", "v", TCD_ONE) TCD_ENTRIES("asin", "v", TCD_ONE) TCD_ENTRIES("acos", "v", TCD_ONE)
+TCD_ENTRIES("atan", "v", TCD_ONE) TCD_ENTRIES("sinh", "v", TCD_ONE) TCD_ENTRIES("cosh", "v", TCD_ONE)
+TCD_ENTRIES("tanh", "v", TCD_ONE) TCD_ENTRIES("asinh", "v", TCD_ONE)
+TCD_ENTRIES("acosh", "v", TCD_ONE) TCD_ENTRIES("atanh", "v", TCD_ONE)
+TCD_ENTRIES("erfc", "v", TCD_ONE) TCD_ENTRIES("exp", "v", TCD_ONE) TCD_ENTRIES("erf", "v", TCD_ONE)
+TCD_ENTRIES("pow", "vv", TCD_TWO) TCD_ENTRIES("atan2", "vv", TCD_TWO)
+TCD_ENTRIES("hypot", "vv", TCD_TWO)
+#endif
 
 extern "C" double lgamma(double);
 extern "C" float fmodf(float, float);

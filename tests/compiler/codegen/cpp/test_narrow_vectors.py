@@ -37,7 +37,8 @@ def test_loops_over_many_elements_of_one_width_are_narrow_and_vectorized(
         assert scalar_loops(text, tmp_path) == []
     assert "int TCD_NARROW cpp_add_0(" in text
     built(text, tmp_path, "-S")
-    assert "%zmm" not in (tmp_path / "kernel.so").read_text()
+    code = (tmp_path / "kernel.so").read_text()
+    assert "%zmm" not in re.sub(r"\.pushsection.*?\.popsection", "", code, flags=re.DOTALL)
 
 
 def test_little_arithmetic_on_a_row_and_a_number_is_narrow() -> None:
