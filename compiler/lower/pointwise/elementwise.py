@@ -93,9 +93,18 @@ def comparison(name: str) -> Lowering:
     """Return a comparison in the promoted dtype of its operands."""
 
     def lower(site: Site, x: Operand, y: Operand) -> Tensor:
-        return _map(site, (x, y), _named(name), promoted(x, y))
+        dtype = promoted(x, y)
+        return _map(site, (_compared(x, dtype), _compared(y, dtype)), _named(name), dtype)
 
     return lower
+
+
+def _compared(operand: Operand, dtype: torch.dtype) -> Operand:
+    """Return an operand of a comparison. Eager converts a number to a half type before it."""
+    if dtype not in (torch.bfloat16, torch.float16) or not isinstance(operand, int | float):
+        return operand
+    rounded: float = torch.tensor(operand, dtype=dtype).item()
+    return rounded
 
 
 def predicate(name: str) -> Lowering:
