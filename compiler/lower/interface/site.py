@@ -286,3 +286,14 @@ class Site:
 
 Lowering = Callable[..., Any]
 """(site, *arguments of the operator) -> Tensor, or a tuple of Tensors for several results."""
+
+
+def in_half(operand: Operand, dtype: torch.dtype) -> Operand:
+    """Return an operand of a comparison in a dtype.
+
+    Eager converts a number to a half type before it compares it.
+    """
+    if dtype not in (torch.bfloat16, torch.float16) or not isinstance(operand, int | float):
+        return operand
+    rounded: float = torch.tensor(operand, dtype=dtype).item()
+    return rounded

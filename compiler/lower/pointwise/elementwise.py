@@ -10,7 +10,7 @@ from tcdebug.compiler.ir.arithmetic.index import Index
 from tcdebug.compiler.ir.build import call, cast, compute_dtype, constant
 from tcdebug.compiler.ir.expr import Expr
 from tcdebug.compiler.ir.operations import FLOATS, INTEGERS
-from tcdebug.compiler.lower.interface.site import Lowering, Operand, Site
+from tcdebug.compiler.lower.interface.site import Lowering, Operand, Site, in_half
 from tcdebug.compiler.lower.interface.tensor import NotLowered, Tensor
 
 aten = torch.ops.aten
@@ -94,17 +94,9 @@ def comparison(name: str) -> Lowering:
 
     def lower(site: Site, x: Operand, y: Operand) -> Tensor:
         dtype = promoted(x, y)
-        return _map(site, (_compared(x, dtype), _compared(y, dtype)), _named(name), dtype)
+        return _map(site, (in_half(x, dtype), in_half(y, dtype)), _named(name), dtype)
 
     return lower
-
-
-def _compared(operand: Operand, dtype: torch.dtype) -> Operand:
-    """Return an operand of a comparison. Eager converts a number to a half type before it."""
-    if dtype not in (torch.bfloat16, torch.float16) or not isinstance(operand, int | float):
-        return operand
-    rounded: float = torch.tensor(operand, dtype=dtype).item()
-    return rounded
 
 
 def predicate(name: str) -> Lowering:
