@@ -52,11 +52,9 @@ def partitioner(
         else:
             parts = seams.default_partition(joint, inputs, **kwargs)
         visible: int = kwargs["num_fwd_outputs"]
-        narrow_places.narrow(parts[0].graph, parts[1].graph, visible, gate)
+        narrow_places.narrow(*parts, visible, gate)
         _saved_as_they_were(parts[0], visible)
         count_visible(*parts, visible)
-        for part in parts:
-            part.recompile()
         return parts
 
     return partition

@@ -53,23 +53,26 @@ PLACES: dict[object, Callable[[fx.Node], Any]] = {
 """Operator whose second result are places, which kernels compute -> how many there are."""
 
 
-def narrow(forward: fx.Graph, backward: fx.Graph, visible: int, gate: Gate) -> None:
+def narrow(forward: fx.GraphModule, backward: fx.GraphModule, visible: int, gate: Gate) -> None:
     """Narrow the places among forward's results that follow the `visible` ones.
 
     Backward's inputs have the names of the results that they are.
     """
-    output: Any = forward.output_node()
-    results = list(output.args[0])
-    inputs = {node.name: node for node in backward.find_nodes(op="placeholder")}
+    output: Any = forward.graph.output_node()
+    given, results = output.args[0], list(output.args[0])
+    inputs = {node.name: node for node in backward.graph.find_nodes(op="placeholder")}
     for position, result in enumerate(results[visible:], visible):
         source = _reshaped(result) if isinstance(result, fx.Node) else None
         if source is None or source in results[:visible] or result.name not in inputs:
             continue  # a number, or what exists anyway
         dtype = _narrowest(_places(source))
         if dtype is not None and gate.allows(UNIT, result.name):
-            results[position] = _converted(forward, output.prepend, result, dtype)
-            _widen(backward, inputs[result.name], dtype)
-    output.args = (type(output.args[0])(results),)
+            results[position] = _converted(forward.graph, output.prepend, result, dtype)
+            _widen(backward.graph, inputs[result.name], dtype)
+    if results != list(given):
+        output.args = (type(given)(results),)
+        forward.recompile()
+        backward.recompile()
 
 
 def _reshaped(node: fx.Node) -> fx.Node:

@@ -165,19 +165,19 @@ extern "C" int {head} {{
         if self.lane is None:
             self._open(loops)
             self._point()
+            self._close(len(loops))
         else:
-            loops.append(self._open_lanes(loops, self.lane))
+            self._open_lanes(loops, self.lane)
             self._block_of_lanes(self.lane)
-        self._close(len(loops))
+            self._close(len(loops) + 1)
 
-    def _open_lanes(self, loops: Sequence[OuterLoop], lane: Axis) -> OuterLoop:
-        """Open loops, and within them one over blocks of lanes, which is returned."""
+    def _open_lanes(self, loops: Sequence[OuterLoop], lane: Axis) -> None:
+        """Open loops, and within them one over blocks of lanes."""
         first = first_lane(lane)
         within = OuterLoop(Axis("block", lane.size) if self._overlaps(lane) else first, LANES)
         self._open([*loops, within])
         if within.axis != first:
             self.emit.define(first, f"index_min(block, {index_text(lane.size)} - {LANES})")
-        return within
 
     def _overlaps(self, lane: Axis) -> bool:
         """Return whether the last block of lanes begins within the one before.
@@ -195,7 +195,7 @@ extern "C" int {head} {{
         block = BlockedAxis(results.across, ROWS)
         loops = [OuterLoop(a) for a in self.outer if a != block.axis]
         loops.append(OuterLoop(block_start(block.axis), ROWS))
-        loops.append(self._open_lanes(loops, self.lane))
+        self._open_lanes(loops, self.lane)
         lines = self.emit.innermost
         lines.add(f"const int64_t {block.high} = {block.end};")
         for tile in results.tiles:
@@ -208,7 +208,7 @@ extern "C" int {head} {{
             place = f"{self.arguments.storage[tile.buffer]} + {index_text(tile.address)}"
             rows = f"{tile.name}, {LANES}, {block.high} - {block.low}, {lanes}"
             lines.add(f"transpose({rows}, {place}, {index_text(tile.stride)});")
-        self._close(len(loops))
+        self._close(len(loops) + 1)
 
     def _point(self) -> None:
         """Write what is done at a point of the outer loops, or in a block of lanes."""

@@ -53,7 +53,8 @@ class Lanes:
     innermost loop then continue from one row to the next.
     """
 
-    def __init__(self, axis: Axis | None, rows: int, emit: CppEmitter) -> None:
+    def __init__(self, axis: Axis | None, rows: int, emit: CppEmitter, kernel: FlatKernel) -> None:
+        self.kernel = kernel
         self.axis = axis
         self.rows = rows
         self.emit = emit
@@ -110,8 +111,11 @@ class Lanes:
                 block.add(f"for (int l = 0; l < {rows} * lanes; ++l) {{ {joined} }}")
 
     def repeat(self, nodes: Sequence[FlatNode]) -> None:
-        """Repeat the values of the columns for each of the rows that are processed together."""
-        for node in nodes if self.rows > 1 else ():
+        """Repeat the values of the columns that a loop over several rows reads, for each row."""
+        if self.rows == 1:
+            return
+        read = {name for n in self.kernel.nodes if n.inside for name in reads_of(n)}
+        for node in (n for n in nodes if n.name in read):
             name = f"kept_{node.name}"
             block = self.emit.enter(f"for (int row = 1; row < {self.rows}; ++row)")
             block.add(f"for (int l = 0; l < lanes; ++l) {name}[row * lanes + l] = {name}[l];")

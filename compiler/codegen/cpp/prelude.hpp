@@ -58,28 +58,6 @@ typedef uint16_t float16;  // likewise
 #else
 #define TCD_SIMD __attribute__((const, nothrow))
 #endif
-#define TCD_UNARY(name) \
-  extern "C" TCD_SIMD float name##f(float); \
-  extern "C" TCD_SIMD double name(double); \
-  static inline float name##_(float x) { return name##f(x); } \
-  static inline double name##_(double x) { return name(x); }
-#define TCD_BINARY(name) \
-  extern "C" TCD_SIMD float name##f(float, float); \
-  extern "C" TCD_SIMD double name(double, double); \
-  static inline float name##_(float x, float y) { return name##f(x, y); } \
-  static inline double name##_(double x, double y) { return name(x, y); }
-
-TCD_UNARY(exp2) TCD_UNARY(expm1)
-TCD_UNARY(log) TCD_UNARY(log2) TCD_UNARY(log10) TCD_UNARY(log1p)
-TCD_UNARY(sin) TCD_UNARY(cos) TCD_UNARY(tan) TCD_UNARY(asin) TCD_UNARY(acos) TCD_UNARY(atan)
-TCD_UNARY(sinh) TCD_UNARY(cosh) TCD_UNARY(tanh) TCD_UNARY(asinh) TCD_UNARY(acosh) TCD_UNARY(atanh)
-TCD_UNARY(erfc)
-extern "C" TCD_SIMD double exp(double);
-extern "C" TCD_SIMD double erf(double);
-static inline double exp_(double x) { return exp(x); }
-static inline double erf_(double x) { return erf(x); }
-TCD_BINARY(pow) TCD_BINARY(atan2) TCD_BINARY(hypot)
-
 // The library has a version of each function for every width of vectors, whose last bits differ. Here
 // all of them, and that for one number, call the widest one. Otherwise an extreme, or what a gradient
 // compares with it, is not found again by a loop that g++ divides in another way.
@@ -112,17 +90,34 @@ TCD_BINARY(pow) TCD_BINARY(atan2) TCD_BINARY(hypot)
   TCD_ENTRY("_ZGVbN2" v "_" name, w(TCD_128), TCD_D v "_" name) \
   TCD_ENTRY(name "f", w(TCD_1F), TCD_F v "_" name "f") \
   TCD_ENTRY(name, w(TCD_1D), TCD_D v "_" name)
-TCD_ENTRIES("exp2", "v", TCD_ONE) TCD_ENTRIES("expm1", "v", TCD_ONE) TCD_ENTRIES("log", "v", TCD_ONE)
-TCD_ENTRIES("log2", "v", TCD_ONE) TCD_ENTRIES("log10", "v", TCD_ONE)
-TCD_ENTRIES("log1p", "v", TCD_ONE) TCD_ENTRIES("sin", "v", TCD_ONE) TCD_ENTRIES("cos", "v", TCD_ONE)
-TCD_ENTRIES("tan", "v", TCD_ONE) TCD_ENTRIES("asin", "v", TCD_ONE) TCD_ENTRIES("acos", "v", TCD_ONE)
-TCD_ENTRIES("atan", "v", TCD_ONE) TCD_ENTRIES("sinh", "v", TCD_ONE) TCD_ENTRIES("cosh", "v", TCD_ONE)
-TCD_ENTRIES("tanh", "v", TCD_ONE) TCD_ENTRIES("asinh", "v", TCD_ONE)
-TCD_ENTRIES("acosh", "v", TCD_ONE) TCD_ENTRIES("atanh", "v", TCD_ONE)
-TCD_ENTRIES("erfc", "v", TCD_ONE) TCD_ENTRIES("exp", "v", TCD_ONE) TCD_ENTRIES("erf", "v", TCD_ONE)
-TCD_ENTRIES("pow", "vv", TCD_TWO) TCD_ENTRIES("atan2", "vv", TCD_TWO)
-TCD_ENTRIES("hypot", "vv", TCD_TWO)
+#else
+#define TCD_ENTRIES(name, v, w)
 #endif
+
+#define TCD_UNARY(name) \
+  extern "C" TCD_SIMD float name##f(float); \
+  extern "C" TCD_SIMD double name(double); \
+  static inline float name##_(float x) { return name##f(x); } \
+  static inline double name##_(double x) { return name(x); } \
+  TCD_ENTRIES(#name, "v", TCD_ONE)
+#define TCD_BINARY(name) \
+  extern "C" TCD_SIMD float name##f(float, float); \
+  extern "C" TCD_SIMD double name(double, double); \
+  static inline float name##_(float x, float y) { return name##f(x, y); } \
+  static inline double name##_(double x, double y) { return name(x, y); } \
+  TCD_ENTRIES(#name, "vv", TCD_TWO)
+
+TCD_UNARY(exp2) TCD_UNARY(expm1)
+TCD_UNARY(log) TCD_UNARY(log2) TCD_UNARY(log10) TCD_UNARY(log1p)
+TCD_UNARY(sin) TCD_UNARY(cos) TCD_UNARY(tan) TCD_UNARY(asin) TCD_UNARY(acos) TCD_UNARY(atan)
+TCD_UNARY(sinh) TCD_UNARY(cosh) TCD_UNARY(tanh) TCD_UNARY(asinh) TCD_UNARY(acosh) TCD_UNARY(atanh)
+TCD_UNARY(erfc)
+extern "C" TCD_SIMD double exp(double);
+extern "C" TCD_SIMD double erf(double);
+static inline double exp_(double x) { return exp(x); }
+static inline double erf_(double x) { return erf(x); }
+TCD_ENTRIES("exp", "v", TCD_ONE) TCD_ENTRIES("erf", "v", TCD_ONE)
+TCD_BINARY(pow) TCD_BINARY(atan2) TCD_BINARY(hypot)
 
 extern "C" double lgamma(double);
 extern "C" float fmodf(float, float);

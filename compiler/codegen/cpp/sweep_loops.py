@@ -29,7 +29,7 @@ from tcdebug.compiler.codegen.cpp.variants import (
 )
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode, row_major
 from tcdebug.compiler.codegen.kernels.shared_states import owners_first, sharing
-from tcdebug.compiler.codegen.kernels.sweeps import Segment, of_other_sweeps, reads_of, segments
+from tcdebug.compiler.codegen.kernels.sweeps import Segment, of_other_sweeps, segments
 from tcdebug.compiler.ir.arithmetic.index import to_index
 from tcdebug.compiler.ir.expr import walk
 
@@ -52,10 +52,9 @@ class SweepWriter:
         self.crossing = crossing(kernel, 1 if choices.lane is None else LANES)
         self.made = {n.name: n for n in kernel.nodes}
         self.lane = choices.lane
-        self.lanes = Lanes(choices.lane, choices.rows, emit)
+        self.lanes = Lanes(choices.lane, choices.rows, emit, kernel)
         self._points = 0
         self._owner: dict[str, str] = {}
-        self._read_inside = {name for n in kernel.nodes if n.inside for name in reads_of(n)}
 
     def segment(self, segment: Segment) -> None:
         """Write a sweep, or what is done once for each outer point."""
@@ -383,7 +382,7 @@ class SweepWriter:
             if node.name in self.kernel.stored:
                 self.emit.store(node, kept)
         self._leave_lanes(())
-        self.lanes.repeat([n for n in nodes if n.name in self._read_inside])
+        self.lanes.repeat(nodes)
 
     def _lane_segment(self, segment: Segment) -> None:
         self.lanes.declare(segment.nodes)
@@ -392,7 +391,7 @@ class SweepWriter:
             self.point(node)
             self.emit.innermost.add(f"kept_{node.name}[l] = {self.emit.values[node.name].text};")
         self._leave_lanes(segment.nodes)
-        self.lanes.repeat([n for n in segment.nodes if n.name in self._read_inside])
+        self.lanes.repeat(segment.nodes)
         for node in segment.nodes:
             kept = element(f"kept_{node.name}[l]", node.dtype)
             self.emit.values[node.name] = Place(kept, INNERMOST)

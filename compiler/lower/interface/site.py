@@ -26,6 +26,7 @@ from tcdebug.compiler.ir.graph import (
 )
 from tcdebug.compiler.ir.graph import Reduction as ReductionNode
 from tcdebug.compiler.ir.operations import STORABLE, gives_place
+from tcdebug.compiler.ir.representable import ROUND
 from tcdebug.compiler.lower.interface.sizes import Sizes
 from tcdebug.compiler.lower.interface.tensor import Element, NotLowered, Point, Tensor, from_buffer
 
@@ -293,7 +294,7 @@ def in_half(operand: Operand, dtype: torch.dtype) -> Operand:
 
     Eager converts a number to a half type before it compares it.
     """
-    if dtype not in (torch.bfloat16, torch.float16) or not isinstance(operand, int | float):
+    if dtype not in ROUND or not isinstance(operand, int | float):
         return operand
     rounded: float = torch.tensor(operand, dtype=dtype).item()
     return rounded

@@ -26,6 +26,8 @@ POINTS = 256
 """The points of a row that are converted at once where it is not visited in blocks."""
 POINTS_OF_SUM = 1024
 """The same in a loop with a reduction, whose lanes are added each time that it ends."""
+BACKWARDS = -1
+"""The step of a loop that visits neighbours from the last to the first."""
 
 
 def converts_rows(kernel: FlatKernel, along: Axis | None, *, reverses: bool) -> bool:
@@ -33,7 +35,7 @@ def converts_rows(kernel: FlatKernel, along: Axis | None, *, reverses: bool) -> 
 
     If it `reverses` rows, they may be in either order.
     """
-    steps = (1, -1) if reverses else (1,)
+    steps = (1, BACKWARDS) if reverses else (1,)
     if along is None:
         return False
     return any(_is_near(address, along, s) for address in _converted(kernel) for s in steps)
@@ -174,7 +176,7 @@ class ConvertingEmitter(CppEmitter):
     def _run_of(self, address: Index, step: int = 1) -> OpenRun | None:
         """Return the open loop that visits neighbours at an address; None if it visits others.
 
-        They are visited in their order, or with a step of -1 from the last to the first.
+        They are visited in their order, or BACKWARDS.
         """
         if self._guards or self.counted is not None or self.changing:
             return None

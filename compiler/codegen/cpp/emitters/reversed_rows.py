@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from tcdebug.compiler.codegen.cpp.emitters.emit import INNERMOST, Place
 from tcdebug.compiler.codegen.cpp.emitters.float16_rows import (
+    BACKWARDS,
     ConvertingEmitter,
     OpenRun,
     converted_load,
@@ -19,8 +20,6 @@ from tcdebug.compiler.codegen.cpp.emitters.text import TYPES, element
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel
 from tcdebug.compiler.ir.arithmetic.index import Axis, Index
 from tcdebug.compiler.ir.expr import Expr, Load, walk
-
-BACKWARDS = -1
 
 
 def reverses_rows(kernel: FlatKernel, along: Axis | None) -> bool:
