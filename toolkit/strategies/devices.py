@@ -22,8 +22,8 @@ class Extents:
 
 SMALL = Extents((1, 2, 3, 5, 4, 8, 17, 16, 33, 0), 1 << 12)
 """Sizes around the widths of vectors, odd sizes, and 0."""
-BLOCKS = Extents((*SMALL.sizes, 32, 63, 64, 129, 257, 1024, 1025, 4097, 16385), 1 << 17)
-"""Sizes around the blocks of Triton kernels, and rows that are reduced in a loop or in parts."""
+BLOCKS = Extents((*SMALL.sizes, 7, 32, 63, 64, 129, 257, 1024, 1025, 4097, 16385), 1 << 17)
+"""Sizes around the blocks of kernels, and rows that are reduced in a loop or in parts."""
 GRIDS = Extents((*BLOCKS.sizes, 65537, 70001, 1048577), 1 << 22)
 """Sizes with more rows than a grid may have blocks in its second dimension, 65535."""
 
@@ -42,7 +42,7 @@ class Device:
     stretched: tuple[tuple[int, int], ...] = STRETCHED
 
 
-ON_CPU = Device(CPU, (SMALL,))
+ON_CPU = Device(CPU, (SMALL, SMALL, SMALL, BLOCKS, BLOCKS))
 ON_CUDA = Device(CUDA, (SMALL, BLOCKS, BLOCKS, BLOCKS, BLOCKS, SMALL, GRIDS))
 WITH_LARGE_TENSORS = Device(CUDA, (SMALL,), (INDICES,))
 """With these, each program that is called twice has a tensor of more than 2**31 elements."""

@@ -239,5 +239,6 @@ def write_parts(
             write_parts(emit, side, write)
             emit.leave()
         return
+    emit.part = len(emit.blocks)
     for part in parts:
         write(part.nodes, str(part.low), str(part.high))

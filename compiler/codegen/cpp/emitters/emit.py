@@ -81,6 +81,7 @@ class CppEmitter:
         self.counted: Axis | None = None  # the axis of points of which only some count
         self.parts: list[FlatNode] = []  # nodes whose rows are stored after their loop
         self.compared: dict[Atom, Index] = {}  # axes that have another variable in conditions
+        self.part = 0  # the depth of a part of a loop: nodes differ between parts
         self.missed = ""  # the variable that notes an index out of range in the innermost loop
         self._storage = storage
         self._known: list[dict[str, Place]] = []
@@ -175,7 +176,8 @@ class CppEmitter:
             case Guarded():
                 return self._guarded(node)
             case Load(index=()):
-                return self._from_kernel(node)
+                place = self._from_kernel(node)
+                return Place(place.text, min(max(place.depth, self.part), len(self.blocks) - 1))
         depth = max((self._lookup_depth(o) for o in node.operands), default=0)
         text = CppIndex(self._places(node))
         for index in indices(node):
@@ -267,12 +269,10 @@ class CppEmitter:
         return Place(name, depth)
 
     def _from_kernel(self, node: Load) -> Place:
-        half = self.halves.get(node.buffer)
-        if half is not None and half.dtype != node.dtype:
+        if (half := self.halves.get(node.buffer)) is not None and half.dtype != node.dtype:
             return self._half_from_kernel(node, half)
-        place = self.values.get(node.buffer)
-        if place is not None:
-            return Place(place.text, min(place.depth, len(self.blocks) - 1))
+        if node.buffer in self.values:
+            return self.values[node.buffer]
         if node.buffer in self.kept:
             pointer, address = self.kept[node.buffer]
             text = element(f"{pointer}[{render(address, CppIndex())}]", node.dtype)

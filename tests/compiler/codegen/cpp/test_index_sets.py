@@ -61,6 +61,32 @@ def test_a_loop_is_whole_with_the_unit_off() -> None:
     assert whole.count("for (") == kernels(function, *inputs).count("for (") - 1
 
 
+def first_row(x: torch.Tensor) -> torch.Tensor:
+    return x.add_(2).select(0, 0).fill_(1)
+
+
+def two_rows(x: torch.Tensor) -> torch.Tensor:
+    scaled = x.mul_(3)
+    scaled[1].fill_(1)
+    scaled[2].fill_(5)
+    return scaled[:, 2:]
+
+
+def some_columns(x: torch.Tensor) -> torch.Tensor:
+    scaled = x.mul_(3)
+    scaled[:, :70].fill_(1)
+    return scaled[:, 2:]
+
+
+@pytest.mark.parametrize("function", [first_row, two_rows, some_columns])
+@pytest.mark.parametrize("sizes", [(3, 2), (4, 200), (3, 5, 130)])
+def test_a_node_that_is_constant_in_one_part_is_not_in_the_others(
+    function: Callable[..., Any], sizes: tuple[int, ...]
+) -> None:
+    torch._dynamo.reset()
+    assert_as_eager(compiled(function), function, [torch.randn(sizes)], exact=True)
+
+
 @property_settings(8)
 @given(
     lengths=st.lists(st.integers(1, 200), min_size=2, max_size=4),
