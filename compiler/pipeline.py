@@ -28,7 +28,7 @@ from typing import Any
 
 from torch import Tensor, fx
 
-from tcdebug.compiler import decompose, partition, seams
+from tcdebug.compiler import decompose, direct_calls, partition, seams
 from tcdebug.compiler.bodies import with_bodies
 from tcdebug.compiler.codegen.wrapper.graph_steps import graph_steps
 from tcdebug.compiler.codegen.wrapper.provenance import origins
@@ -38,11 +38,11 @@ from tcdebug.compiler.configuration.overrides import GraphCompiler, Overrides
 from tcdebug.compiler.devices import DEVICES
 from tcdebug.compiler.devices.load import load
 from tcdebug.compiler.devices.protocol import KernelSource
+from tcdebug.compiler.direct_calls import InferenceCompiler
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import (
     CompileStart,
     DecisionTaken,
-    Fallback,
     GraphBreak,
     Recompile,
 )
@@ -217,9 +217,12 @@ def compile_joint(
         if not this.options.fallback_random:
             this.stages("joint").run_passes("passes", joint, RANDOM)
 
-    def unknown_torch(version: str) -> None:
-        reason = f"AOTAutograd's wrappers in torch {version} are not known"
-        this.log.emit(Fallback("calls through AOTAutograd", reason))
+    def direct(
+        module: fx.GraphModule, made: Callable[..., Any], inference: InferenceCompiler
+    ) -> Callable[..., Any]:
+        if any(map(this.overrides.compiler, ("forward", "backward", "inference"))):
+            return made  # torch accepts more from a vendor's compilers
+        return direct_calls.direct(module, made, inference, gate, this.log)
 
     gate = this.gate.scoped("joint")
     drawing = seams.keep_unused_draws() if this.options.fallback_random else nullcontext()
@@ -228,7 +231,7 @@ def compile_joint(
             fw_compiler=compiler("forward"),
             bw_compiler=compiler("backward"),
             inference_compiler=compiler("inference"),
-            unknown_torch=unknown_torch,
+            direct=direct,
             decompositions=decompose.gated(gate, this.overrides.decompositions),
             partition_fn=this.overrides.partition_fn
             or partition.partitioner(gate, this.options.memory_budget, prepare),

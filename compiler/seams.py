@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,13 +17,14 @@ from torch._decomp import get_decompositions
 from torch._decomp.decompositions import native_batch_norm_helper
 from torch._dynamo.utils import counters, flatten_graph_inputs, get_metrics_context
 from torch._functorch import config as functorch_config
-from torch._functorch._aot_autograd import runtime_wrappers
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 from torch._guards import CompileContext, TracingContext
 from torch._logging._internal import trace_log
 from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+from tcdebug.compiler.direct_calls import InferenceCompiler
 
 __all__ = [
     "aot_autograd",
@@ -53,6 +53,7 @@ TRACING = "tcdebug"
 """The name of the logging handler that writes torch's structured trace as events."""
 
 Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
+Direct = Callable[[fx.GraphModule, Callable[..., Any], InferenceCompiler], Callable[..., Any]]
 
 
 def keep_unused_draws() -> AbstractContextManager[object]:
@@ -69,14 +70,14 @@ def aot_autograd(
     *,
     fw_compiler: Compiler,
     bw_compiler: Compiler | None = None,
-    unknown_torch: Callable[[str], None] = lambda version: None,
+    direct: Direct = lambda module, made, inference: made,
     **others: Any,
 ) -> Compiler:
     """AOTAutograd as a backend of torch.compile.
 
     torch's own `aot_autograd` first imports all of inductor: half a second of each warm start.
-    `others` are arguments of torch's `aot_module_simplified`. `unknown_torch` is called with
-    torch's version if a graph could bypass AOTAutograd's wrappers but `WRAPPERS` lacks the version.
+    `direct` may replace AOTAutograd's result for a module by what does the same in less time.
+    `others` are arguments of torch's `aot_module_simplified`.
     """
     compile_backward = bw_compiler or fw_compiler
 
@@ -92,126 +93,13 @@ def aot_autograd(
             flat: Callable[..., Any] = flatten_graph_inputs(module, inputs, backend)
             return flat
         counters["aot_autograd"]["total"] += 1  # torch's DDP optimizer reads this counter
-        inference = Inference(compile_inference)
+        inference = InferenceCompiler(compile_inference)
         compilers = {"fw_compiler": fw_compiler, "bw_compiler": backward, **others}
         compilers["inference_compiler"] = inference.compile
         made = aot_module_simplified(module, inputs, **compilers)
-        direct = inference.direct(module, made, unknown_torch)
-        return _untraced(direct, "it is compiled")
+        return _untraced(direct(module, made, inference), "it is compiled")
 
     return backend
-
-
-@dataclass(frozen=True)
-class Wrappers:
-    """The wrappers that a version of torch puts around an inference graph, outermost first.
-
-    `mark` names torch's function that marks the dynamic dimensions of a result.
-    """
-
-    functions: tuple[str, ...]
-    mark: str
-
-
-FOUR = Wrappers(("forward", "runtime_wrapper", "wrapper", "inner_fn"), "maybe_mark_dynamic_helper")
-TWO = Wrappers(("forward", "runtime_wrapper"), "mark_dynamo_propagated_dynamic_indices")
-
-WRAPPERS = {"2.11": FOUR, "2.12": FOUR, "2.13": TWO, "2.14": TWO, "2.15": TWO}
-"""Version of torch -> its wrappers. With other versions, no graph bypasses the wrappers."""
-
-
-def offer_direct(compiled: Callable[..., Any], make: Callable[[], Callable[..., Any]]) -> None:
-    """Offer a direct entry to a compiled graph, which bypasses AOTAutograd's wrappers.
-
-    `make` returns a callable that takes the arguments of `compiled` one by one instead of in a
-    list. If it calls anything that records gradients, it must disable them itself.
-    """
-    compiled.direct = make  # type: ignore[attr-defined] # read by `Inference` alone
-
-
-@dataclass
-class Inference:
-    """An inference graph that bypasses AOTAutograd's wrappers where they have nothing to do.
-
-    The wrappers write back inputs, recreate aliases of outputs, unwrap tensor subclasses and more.
-    They take 1.5 us per call even if there is nothing to do. `compiler` compiles the graph.
-    """
-
-    compiler: Compiler
-    _compiled: Callable[..., Any] | None = field(default=None, init=False)
-    _metadata: Any = field(default=None, init=False)
-
-    def compile(self, graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
-        """Return the compiler to pass to AOTAutograd."""
-        self._compiled = self.compiler(graph, examples)
-        self._metadata = traced_metadata()
-        return self._compiled
-
-    def direct(
-        self, module: Any, made: Callable[..., Any], unknown_torch: Callable[[str], None]
-    ) -> Callable[..., Any]:
-        """Return AOTAutograd's result for a module, or the bare graph if it does the same."""
-        make = getattr(self._compiled, "direct", None)
-        if make is None or not _asks_for_nothing(self._metadata):
-            return made
-        if not isinstance(module, fx.GraphModule) or any(True for _ in _held(module)):
-            return made  # the graph also takes the parameters and buffers
-        known = WRAPPERS.get(".".join(torch.__version__.split(".")[:2]))
-        if known is None:
-            unknown_torch(str(torch.__version__))
-            return made
-        names = _wrapper_names(made, self._compiled)
-        if torch._C._is_any_autocast_enabled() or names != known.functions:
-            return made
-        run: Callable[..., Any] = make()
-        return _marking(run, getattr(runtime_wrappers, known.mark), self._metadata)
-
-
-def _asks_for_nothing(metadata: Any) -> bool:
-    """Whether AOTAutograd's wrappers have nothing to do before and after an inference graph."""
-    return metadata is not None and not (
-        metadata.num_mutated_inp_runtime_indices
-        or metadata.num_mutated_graph_handled_indices
-        or metadata.num_outputs_aliased
-        or metadata.num_intermediate_bases
-        or metadata.tokens
-        or metadata.is_rng_op_functionalized
-        or metadata.grad_enabled_mutation is not None
-    )
-
-
-def _held(module: fx.GraphModule) -> Any:
-    yield from module.parameters()
-    yield from module.buffers()
-
-
-def _wrapper_names(made: Any, compiled: Any) -> tuple[str, ...] | None:
-    """Return the names of the wrappers, outermost first. None if they do not lead to the graph."""
-    names: list[str] = []
-    while made is not compiled:
-        if made is None or not hasattr(made, "__code__"):
-            return None
-        names.append(made.__code__.co_name)
-        made = getattr(made, "__wrapped__", None)
-    return tuple(names)
-
-
-def _marking(
-    run: Callable[..., Any], mark: Callable[[torch.Tensor, set[int]], None], metadata: Any
-) -> Callable[..., Any]:
-    """A graph that marks the dynamic dimensions of its results, for later graphs that take them."""
-    if not metadata.dynamic_outputs:
-        return run
-    dims = [info.dynamic_dims for info in metadata.output_info]
-    changing = [(place, some) for place, some in enumerate(dims) if some is not None]
-
-    def marked(*args: Any) -> Any:
-        results = run(*args)
-        for place, some in changing:
-            mark(results[place], some)
-        return results
-
-    return marked
 
 
 def _untraced(function: Callable[..., Any], reason: str) -> Callable[..., Any]:

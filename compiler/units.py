@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tcdebug.compiler import bodies, codegen, decompose, partition, pipeline
+from tcdebug.compiler import bodies, codegen, decompose, direct_calls, partition, pipeline
 from tcdebug.compiler.gate.gated import FAMILY
 from tcdebug.compiler.lower.tables import LATE, LOWERINGS, VIEWS
 from tcdebug.compiler.partition import donated_tensors, narrow_places
@@ -34,6 +34,7 @@ MEMORY = {
 }
 
 RUNTIME = {
+    direct_calls.UNIT: "call compiled graphs past AOTAutograd's wrappers that have nothing to do",
     bodies.UNIT: "compile the bodies of cond, while_loop, scan and map",
     capturable.UNIT: "replay a CUDA graph instead of launching each kernel",
 }

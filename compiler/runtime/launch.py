@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from tcdebug.compiler import seams
+from tcdebug.compiler import direct_calls, seams
 from tcdebug.compiler.codegen.wrapper.wrapper import WrapperSource
 from tcdebug.compiler.errors.exceptions import KernelError
 
@@ -66,7 +66,7 @@ def load_wrapper(
 ) -> Callable[[list[Any]], Sequence[Any]]:
     """Return the wrapper as a callable that takes its arguments in a list, which it empties.
 
-    Its `direct` form, if there is one, is offered to `seams` and loaded on demand.
+    Its `direct` form, if there is one, is offered to `direct_calls` and loaded on demand.
     """
     namespace: dict[str, Any] = {
         **source.names,
@@ -95,7 +95,7 @@ def load_wrapper(
 
     wrapper = load(source.text, f"<tcdebug {name}>")
     if source.direct:
-        seams.offer_direct(wrapper, lambda: load(source.direct, f"<tcdebug {name} direct>"))
+        direct_calls.offer(wrapper, lambda: load(source.direct, f"<tcdebug {name} direct>"))
     return wrapper
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch.profiler import record_function
 
-from tcdebug.compiler import seams
+from tcdebug.compiler import direct_calls
 from tcdebug.compiler.codegen.wrapper.launches import Launch
 
 Function = Callable[..., Any]
@@ -26,7 +26,7 @@ def graph_range(compiled: Function, compile_id: str, direction: str, graph_id: s
     label = f"{GRAPH} {compile_id or '?'} {direction} {graph_id}"
     ranged = _in_range(compiled, label)
     if direct := getattr(compiled, "direct", None):
-        seams.offer_direct(ranged, lambda: _in_range(direct(), label))
+        direct_calls.offer(ranged, lambda: _in_range(direct(), label))
     return ranged
 
 

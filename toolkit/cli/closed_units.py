@@ -25,7 +25,7 @@ CLOSED = (
     "codegen.wide_integers",
     *(f"memory.{name}" for name in ("allocation", "in_place", "order", "reuse")),
     *(f"memory.{name}" for name in ("view", "zero_tensor")),
-    *(f"runtime.{name}" for name in ("bodies", "cudagraphs")),
+    *(f"runtime.{name}" for name in ("bodies", "cudagraphs", "direct_calls")),
     *(f"triton.{name}" for name in ("llvm", "multiply_add", "ptxas")),
     CUDAGRAPHS,
     *LAYERS,
