@@ -93,7 +93,7 @@ def direct(
         log.emit(Fallback("calls through AOTAutograd", reason))
         return made
     wrappers = list(_wrappers(made, inference.compiled))
-    names = tuple(wrapper.__name__ for wrapper in wrappers)
+    names = tuple(map(_written_name, wrappers))
     mark: Mark = getattr(runtime_wrappers, known.mark)
     # graphs that are compiled under autocast run without it
     guard = torch._C._DisableAutocast if torch._C._is_any_autocast_enabled() else nullcontext
@@ -120,6 +120,12 @@ def _wrappers(made: Any, compiled: Any) -> Iterator[Function]:
     while made is not None and made is not compiled:
         yield made
         made = getattr(made, "__wrapped__", None)
+
+
+def _written_name(function: Function) -> str:
+    """Return the name of a function in torch's source, whatever it was given since."""
+    code = getattr(function, "__code__", None)
+    return str(function.__name__ if code is None else code.co_name)
 
 
 def _is_plain(metadata: Any) -> bool:
