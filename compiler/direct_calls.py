@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch._dynamo  # torch 2.11 cannot import the wrappers before it
 from torch import fx
 from torch._functorch._aot_autograd import runtime_wrappers
 from torch._guards import TracingContext

@@ -212,6 +212,11 @@ def test_operators_have_schemas_tags_and_namespaces() -> None:
     assert str(op) == "aten.add_.Tensor"
 
 
+@pytest.mark.parametrize("module", ["direct_calls", "seams"])
+def test_a_process_may_import_a_file_of_private_names_first(module: str) -> None:
+    subprocess.run([sys.executable, "-c", f"import tcdebug.compiler.{module}"], check=True)
+
+
 def test_only_two_files_import_private_modules_of_torch() -> None:
     allowed = {"lower/interface/sizes.py"}  # torch.utils._sympy has the types of sizes, see above
     private = re.compile(

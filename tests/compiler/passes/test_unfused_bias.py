@@ -90,7 +90,8 @@ def convolved(dimensions: int, *, transposed: bool = False) -> fx.GraphModule:
 @pytest.mark.parametrize("transposed", [False, True])
 def test_the_bias_of_any_convolution_is_split_off(dimensions: int, transposed: bool) -> None:
     module = convolved(dimensions, transposed=transposed)
-    inputs = [torch.randn(s) for s in sizes(dimensions)]
+    generator = torch.Generator().manual_seed(0)
+    inputs = [torch.randn(s, generator=generator).double() for s in sizes(dimensions)]
     expected = module(*inputs)
     _, after = applied(unfused_bias, module)
     assert ops(after) == {"convolution.default": 1, "view.default": 1, "add.Tensor": 1}

@@ -54,7 +54,7 @@ def test_nothing_falls_back_without_a_failure(tmp_path: Path) -> None:
 def test_decisions_name_their_graph_in_every_attempt(tmp_path: Path) -> None:
     outcome(tmp_path, on_error="fallback")
     directions = {e.get("direction") for e in events_of(tmp_path, "decision")}
-    assert directions == {"capture", "inference"}
+    assert directions == {"capture", "inference", "joint"}
 
 
 def test_a_failure_is_raised_by_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
