@@ -70,7 +70,9 @@ def scalar_loops(text: str, folder: Path) -> list[str]:
     """The loops marked `omp simd` that g++ neither vectorizes nor makes a copy of memory.
 
     On x86, this is for processors with masks (AVX-512), whatever the processor of the test: without
-    masks, the ends of rows are computed one by one. g++ names the loop or the first line of its body. It also names the pragma of a reduction, but
+    masks, the ends of rows are computed one by one.
+
+    g++ names the loop or the first line of its body. It also names the pragma of a reduction, but
     that is only the loop that clears the vector of partial results.
     """
     target = ["-march=icelake-server"] if platform.machine() == "x86_64" else []
