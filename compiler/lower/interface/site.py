@@ -289,12 +289,20 @@ Lowering = Callable[..., Any]
 """(site, *arguments of the operator) -> Tensor, or a tuple of Tensors for several results."""
 
 
-def in_half(operand: Operand, dtype: torch.dtype) -> Operand:
-    """Return an operand of a comparison in a dtype.
+def converted(dtype: torch.dtype, *operands: Operand) -> tuple[Operand, ...]:
+    """Return operands in the dtype in which eager computes.
 
-    Eager converts a number to a half type before it compares it.
+    If that is a half type, eager first rounds numbers to it, and tensors without dimensions, whose
+    dtype may be wider. Other operands have the dtype, or a narrower one.
     """
-    if dtype not in ROUND or not isinstance(operand, int | float):
+    return operands if dtype not in ROUND else tuple(_in_half(o, dtype) for o in operands)
+
+
+def _in_half(operand: Operand, dtype: torch.dtype) -> Operand:
+    if isinstance(operand, Tensor):
+        wider = operand.dtype.is_floating_point and operand.dtype != dtype
+        return operand.converted(dtype) if wider else operand
+    if not isinstance(operand, int | float):
         return operand
     rounded: float = torch.tensor(operand, dtype=dtype).item()
     return rounded

@@ -44,6 +44,10 @@ class Tensor:
         value = self.element(point)
         return value if dtype is None else cast(value, dtype)
 
+    def converted(self, dtype: torch.dtype) -> Tensor:
+        """Return the tensor in another dtype."""
+        return Tensor(dtype, self.size, lambda point: self.at(point, dtype))
+
     def broadcast(self, point: Point, dtype: torch.dtype | None = None) -> Expr:
         """Return the element for a point of a larger tensor to which this one is broadcast."""
         skip = len(point) - len(self.size)

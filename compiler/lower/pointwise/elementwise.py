@@ -10,7 +10,7 @@ from tcdebug.compiler.ir.arithmetic.index import Index
 from tcdebug.compiler.ir.build import call, cast, compute_dtype, constant
 from tcdebug.compiler.ir.expr import Expr
 from tcdebug.compiler.ir.operations import FLOATS, INTEGERS
-from tcdebug.compiler.lower.interface.site import Lowering, Operand, Site, in_half
+from tcdebug.compiler.lower.interface.site import Lowering, Operand, Site, converted
 from tcdebug.compiler.lower.interface.tensor import NotLowered, Tensor
 
 aten = torch.ops.aten
@@ -37,6 +37,10 @@ def _map(
     return site.tensor(lambda point: cast(function(*(e(point) for e in elements)), result))
 
 
+def _same(operand: Expr) -> Expr:
+    return operand
+
+
 def _named(name: str) -> Callable[..., Expr]:
     return lambda *operands: call(name, *operands)
 
@@ -54,9 +58,7 @@ def rounding(name: str) -> Lowering:
     """floor, ceil, trunc, round. Integers are unchanged."""
 
     def lower(site: Site, x: Tensor) -> Tensor:
-        if x.dtype in INTEGERS:
-            return _map(site, (x,), lambda a: a)
-        return _map(site, (x,), _named(name))
+        return _map(site, (x,), _same if x.dtype in INTEGERS else _named(name))
 
     return lower
 
@@ -70,7 +72,7 @@ def binary(name: str) -> Lowering:
     """Return an operation of the IR applied to two operands of the result's dtype."""
 
     def lower(site: Site, x: Operand, y: Operand) -> Tensor:
-        return _map(site, (x, y), _named(name))
+        return _map(site, converted(site.dtype, x, y), _named(name))
 
     return lower
 
@@ -94,7 +96,7 @@ def comparison(name: str) -> Lowering:
 
     def lower(site: Site, x: Operand, y: Operand) -> Tensor:
         dtype = promoted(x, y)
-        return _map(site, (in_half(x, dtype), in_half(y, dtype)), _named(name), dtype)
+        return _map(site, converted(dtype, x, y), _named(name), dtype)
 
     return lower
 
@@ -135,25 +137,30 @@ def multiply_add(site: Site, x: Operand, y: Operand, z: Operand) -> Tensor:
     return _map(site, (x, y, z), lambda a, b, c: call("add", call("mul", a, b), c))
 
 
-def add(site: Site, x: Operand, y: Operand, *, alpha: Operand = 1) -> Tensor:
+def add(site: Site, x: Operand, y: Operand, alpha: Operand = 1) -> Tensor:
     """x + alpha * y. For bool it is `or`."""
     if site.dtype == torch.bool:
         return _map(site, (x, y), _named("bitwise_or"))
-    if alpha == 1:
-        return _map(site, (x, y), _named("add"))
-    return _map(site, (x, y, alpha), lambda a, b, c: call("add", a, call("mul", b, c)))
+    return _sum("add", site, x, y, alpha)
 
 
-def sub(site: Site, x: Operand, y: Operand, *, alpha: Operand = 1) -> Tensor:
+def sub(site: Site, x: Operand, y: Operand, alpha: Operand = 1) -> Tensor:
     """x - alpha * y."""
-    if alpha == 1:
-        return _map(site, (x, y), _named("sub"))
-    return _map(site, (x, y, alpha), lambda a, b, c: call("sub", a, call("mul", b, c)))
+    return _sum("sub", site, x, y, alpha)
 
 
-def rsub(site: Site, x: Operand, y: Operand, *, alpha: Operand = 1) -> Tensor:
+def rsub(site: Site, x: Operand, y: Operand, alpha: Operand = 1) -> Tensor:
     """y - alpha * x."""
-    return sub(site, y, x, alpha=alpha)
+    return _sum("sub", site, y, x, alpha)
+
+
+def _sum(name: str, site: Site, x: Operand, y: Operand, alpha: Operand) -> Tensor:
+    """x + alpha * y, or x - alpha * y. On a GPU, eager adds numbers to halves in float32."""
+    if site.result().device.type != "cuda":
+        x, y, alpha = converted(site.dtype, x, y, alpha)
+    if alpha == 1:
+        return _map(site, (x, y), _named(name))
+    return _map(site, (x, y, alpha), lambda a, b, c: call(name, a, call("mul", b, c)))
 
 
 def mul(site: Site, x: Operand, y: Operand) -> Tensor:
@@ -179,7 +186,8 @@ def div(site: Site, x: Operand, y: Operand, *, rounding_mode: str | None = None)
 
 def fmod(site: Site, x: Operand, y: Operand) -> Tensor:
     """Return the remainder with the sign of x."""
-    return _map(site, (x, y), _named("fmod" if site.dtype.is_floating_point else "trunc_mod"))
+    name = "fmod" if site.dtype.is_floating_point else "trunc_mod"
+    return _map(site, converted(site.dtype, x, y), _named(name))
 
 
 def power(site: Site, x: Operand, y: Operand) -> Tensor:
@@ -188,6 +196,7 @@ def power(site: Site, x: Operand, y: Operand) -> Tensor:
         if isinstance(y, int) and not isinstance(y, bool) and 0 <= y <= 4:
             return _map(site, (x,), lambda a: _integer_power(a, y))
         raise NotLowered("integer powers")
+    x, y = converted(site.dtype, x, y)
     if isinstance(y, int | float) and float(y) in _POWERS:
         return _map(site, (x,), _POWERS[float(y)])
     return _map(site, (x, y), _named("pow"))
@@ -242,16 +251,12 @@ def relu(site: Site, x: Tensor) -> Tensor:
 
 def sign(site: Site, x: Tensor) -> Tensor:
     """-1, 0 or 1. Bools are unchanged."""
-    if x.dtype == torch.bool:
-        return _map(site, (x,), lambda a: a)
-    return _map(site, (x,), _named("sign"))
+    return _map(site, (x,), _same if x.dtype == torch.bool else _named("sign"))
 
 
 def absolute(site: Site, x: Tensor) -> Tensor:
     """Return the absolute value. Bools and unsigned integers are unchanged."""
-    if x.dtype in (torch.bool, torch.uint8):
-        return _map(site, (x,), lambda a: a)
-    return _map(site, (x,), _named("abs"))
+    return _map(site, (x,), _same if x.dtype in (torch.bool, torch.uint8) else _named("abs"))
 
 
 def clamp(site: Site, x: Tensor, low: Operand | None = None, high: Operand | None = None) -> Tensor:
@@ -269,8 +274,7 @@ def clamp(site: Site, x: Tensor, low: Operand | None = None, high: Operand | Non
 
 def where(site: Site, condition: Tensor, x: Operand, y: Operand) -> Tensor:
     """x where the condition holds, else y."""
-    dtype = site.dtype
-    chosen, other = site.operand(x, dtype), site.operand(y, dtype)
+    chosen, other = (site.operand(value, site.dtype) for value in (x, y))
     return site.tensor(
         lambda p: call("where", condition.broadcast(p, torch.bool), chosen(p), other(p))
     )
