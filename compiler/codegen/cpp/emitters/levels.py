@@ -16,6 +16,7 @@ DEFINED = re.compile(r"const (\w+) (\w+) = ([^;]*);")
 DECLARED = re.compile(r"(const )?\w+ \w+( =.*|\[.*)?;.*")
 ROUNDED = re.compile(r"round_to_float16\((\w+)\)")
 NAME = re.compile(r"[A-Za-z_]\w*")
+ASSIGNED = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]]*\])? [-+*/|&^]?= ")
 CLAUSE = re.compile(r" reduction\([^:]*:\s*([^)]*)\)")
 KEPT = {*TYPES.values()} - {"bool"}
 """The types of the elements of arrays."""
@@ -43,10 +44,9 @@ class Line:
         return found[1] if found else ""
 
     @property
-    def state(self) -> str:
-        """What it changes, such as a sum; empty if it defines a value."""
-        found = None if self.name else NAME.search(self.value)
-        return found[0] if found else ""
+    def changes(self) -> set[str]:
+        """What it changes, such as a sum; nothing if it defines a value."""
+        return set() if self.name else set(ASSIGNED.findall(self.value)) or self.reads
 
     @property
     def reports(self) -> bool:
@@ -112,16 +112,16 @@ def clauses(pragma: str, lines: Sequence[str]) -> str:
 def _levels(lines: Sequence[Line]) -> list[int] | None:
     """Return the loop of each line: the first one after the roundings that it needs.
 
-    For a rounding, it is the loop that reads the result. None if lines that read and change a sum
-    would be in different loops.
+    For a rounding, it is the loop that reads the result. A line that reads a sum after a line that
+    changes it is in no earlier loop. None if both would be in different loops.
     """
     found: dict[str, int] = {}
     levels: list[int] = []
     for line in lines:
         level = max((found.get(name, 0) for name in line.reads), default=0)
         levels.append(level + bool(line.rounded))
-        found[line.name] = levels[-1]
-    for state in {line.state for line in lines} - {""}:
+        found.update(dict.fromkeys({line.name} if line.name else line.changes, levels[-1]))
+    for state in {name for line in lines for name in line.changes}:
         users = [n for n, line in enumerate(lines) if state in line.reads]
         last = max(levels[n] for n in users)
         if any(lines[n].name and levels[n] != last for n in users):

@@ -152,3 +152,27 @@ def test_a_scan_of_float16_converts_numbers_in_loops_of_their_own(
     assert "widen(" in text
     assert "narrow(" in text
     assert scalar_loops(text, tmp_path) == []
+
+
+SCANS: dict[str, Callable[[torch.Tensor, int], Any]] = {
+    "largest so far": lambda x, dim: tuple(x.cummax(dim)),
+    "smallest so far": lambda x, dim: tuple(x.cummin(dim)),
+    "sum": lambda x, dim: x.cumsum(dim),
+    "product": lambda x, dim: x.cumprod(dim),
+}
+
+
+@pytest.mark.parametrize("name", SCANS)
+@pytest.mark.parametrize("dim", [0, 1, 2])
+@pytest.mark.parametrize("halves", [torch.float16, torch.bfloat16], ids=str)
+def test_a_scan_of_what_is_rounded_has_the_states_after_each_step(
+    name: str, dim: int, halves: torch.dtype
+) -> None:
+    def function(x: torch.Tensor) -> Any:
+        rounded = (x * 3 + 0.25) / 3.7
+        return rounded, SCANS[name](rounded, dim)
+
+    torch._dynamo.reset()
+    x = torch.randn(6, 40, 33, generator=torch.Generator().manual_seed(0)).clamp(-1, 1)
+    exact = name.endswith("so far")
+    assert_as_eager(compiled(function), function, [x.to(halves)], exact=exact)
