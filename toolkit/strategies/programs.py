@@ -70,8 +70,7 @@ def programs(
     `units` are those that may be switched off for it. It may be compiled with one of `options`.
     """
     scope = Scope(draw, device=device.name)
-    if len(device.extents) > 1:
-        scope.extents = scope.choose(device.extents)
+    scope.extents = scope.choose(device.extents)
     turns = _turns(device.name)
     chances = {"": tuple(rows)} if rows else _chances()
     if not rows and scope.integer(0, 3) > 0:
