@@ -196,10 +196,10 @@ def power(site: Site, x: Operand, y: Operand) -> Tensor:
         if isinstance(y, int) and not isinstance(y, bool) and 0 <= y <= 4:
             return _map(site, (x,), lambda a: _integer_power(a, y))
         raise NotLowered("integer powers")
-    x, y = converted(site.dtype, x, y)
-    if isinstance(y, int | float) and float(y) in _POWERS:
-        return _map(site, (x,), _POWERS[float(y)])
-    return _map(site, (x, y), _named("pow"))
+    operands = base, exponent = converted(site.dtype, x, y)
+    if isinstance(exponent, int | float) and float(exponent) in _POWERS:
+        return _map(site, (base,), _POWERS[float(exponent)])
+    return _map(site, operands, _named("pow"))
 
 
 def _integer_power(a: Expr, exponent: int) -> Expr:
