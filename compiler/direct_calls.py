@@ -1,10 +1,9 @@
 """runtime.direct_calls: call compiled graphs past AOTAutograd's wrappers that have nothing to do.
 
-The wrappers write back inputs, recreate aliases of outputs, unwrap tensor subclasses and more. For
-most graphs there is nothing of it to do, which is known when they are compiled. A direct call then
-takes a microsecond less, and a training step a quarter less than with the wrappers (three
-programs of 16 x 16 elements). A graph with gradients still is an autograd function of torch, with a
-forward and backward that call the compiled graphs; unusual calls go to torch's own.
+The wrappers write back inputs, recreate aliases of outputs, unwrap tensor subclasses and more. Most
+graphs need nothing of this, which is known when they are compiled. A graph with gradients remains
+an autograd function of torch, with a forward and a backward that call the compiled graphs; unusual
+calls go to torch's own. Decision 27 has the alternatives and what it gains.
 """
 
 from __future__ import annotations

@@ -112,8 +112,8 @@ def clauses(pragma: str, lines: Sequence[str]) -> str:
 def _levels(lines: Sequence[Line]) -> list[int] | None:
     """Return the loop of each line: the first one after the roundings that it needs.
 
-    For a rounding, it is the loop that reads the result. A line that reads a sum after a line that
-    changes it is in no earlier loop. None if both would be in different loops.
+    For a rounding, it is the loop that reads the result. A line that reads a sum is in no earlier
+    loop than the lines before it that change the sum. None if both would be in different loops.
     """
     found: dict[str, int] = {}
     levels: list[int] = []
