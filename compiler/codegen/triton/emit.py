@@ -252,9 +252,11 @@ class TritonEmitter:
             wrapped = f"tl.where({place.text} < 0, {place.text} + {size}, {place.text})"
             place = self._define(wrapped, dims, level, "p")
             inside = f"({place.text} >= 0) & ({place.text} < {size})"
-            mask = self.mask(dims | self._guard.dims, self._guard.text)
+            tested = dims | self._guard.dims
+            mask = self.mask(tested, self._guard.text)
             test = f"({inside}) | (({mask}) == 0)" if mask else inside
-            self.add(f'tl.device_assert({test}, "index out of range")', self.level(dims, level))
+            at = self.level(tested, max(level, self._guard.level))
+            self.add(f'tl.device_assert({test}, "index out of range")', at)
         self._known[place.level if self.looping else TOP][atom.key, context] = place
         return place
 
