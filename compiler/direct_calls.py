@@ -123,9 +123,9 @@ def _wrappers(made: Any, compiled: Any) -> Iterator[Function]:
 
 
 def _written_name(function: Function) -> str:
-    """Return the name of a function in torch's source, whatever it was given since."""
+    """Return the name of a function in its source, whatever it was given since; empty for none."""
     code = getattr(function, "__code__", None)
-    return str(function.__name__ if code is None else code.co_name)
+    return str(getattr(function, "__name__", "") if code is None else code.co_name)
 
 
 def _is_plain(metadata: Any) -> bool:
