@@ -10,19 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch._dynamo  # torch 2.11 cannot import the wrappers before it
 from torch import fx
 from torch._functorch._aot_autograd import runtime_wrappers
-from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import FakeTensor
 
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import Fallback
 from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.seams import InferenceCompiler
 
 UNIT = "runtime.direct_calls"
 
@@ -61,22 +61,6 @@ def offer(compiled: Function, make: Callable[[], Function]) -> None:
     compiled.direct = make  # type: ignore[attr-defined] # read by `direct` alone
 
 
-@dataclass
-class InferenceCompiler:
-    """Compiles an inference graph for AOTAutograd, and keeps the result and torch's metadata."""
-
-    compiler: Callable[[fx.GraphModule, Sequence[Any]], Function]
-    compiled: Function | None = field(default=None, init=False)
-    metadata: Any = field(default=None, init=False)
-
-    def compile(self, graph: fx.GraphModule, examples: Sequence[Any]) -> Function:
-        """Return the compiled graph."""
-        self.compiled = self.compiler(graph, examples)
-        context = TracingContext.try_get()
-        self.metadata = None if context is None else context.fw_metadata
-        return self.compiled
-
-
 def direct(
     module: Any,
     made: Function,
@@ -103,9 +87,8 @@ def direct(
         allowed = plain and gate.allows(UNIT, "joint")
         return _training(made, function, mark, guard) if allowed else made
     make: Callable[[], Function] | None = getattr(inference.compiled, "direct", None)
-    if make is None or names != known.inference or not _is_plain(inference.metadata):
-        return made
-    if not gate.allows(UNIT, "joint"):
+    plain = names == known.inference and _is_plain(inference.metadata)
+    if make is None or not plain or not gate.allows(UNIT, "joint"):
         return made
     return _guarded(_marking(make(), mark, inference.metadata), guard)
 

@@ -38,7 +38,6 @@ from tcdebug.compiler.configuration.overrides import GraphCompiler, Overrides
 from tcdebug.compiler.devices import DEVICES
 from tcdebug.compiler.devices.load import load
 from tcdebug.compiler.devices.protocol import KernelSource
-from tcdebug.compiler.direct_calls import InferenceCompiler
 from tcdebug.compiler.events.log import EventLog
 from tcdebug.compiler.events.schema import (
     CompileStart,
@@ -218,7 +217,7 @@ def compile_joint(
             this.stages("joint").run_passes("passes", joint, RANDOM)
 
     def direct(
-        module: fx.GraphModule, made: Callable[..., Any], inference: InferenceCompiler
+        module: fx.GraphModule, made: Callable[..., Any], inference: seams.InferenceCompiler
     ) -> Callable[..., Any]:
         if any(map(this.overrides.compiler, ("forward", "backward", "inference"))):
             return made  # torch accepts more from a vendor's compilers

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -23,8 +24,6 @@ from torch._guards import CompileContext, TracingContext
 from torch._logging._internal import trace_log
 from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_tensor import unset_fake_temporarily
-
-from tcdebug.compiler.direct_calls import InferenceCompiler
 
 __all__ = [
     "aot_autograd",
@@ -53,6 +52,23 @@ TRACING = "tcdebug"
 """The name of the logging handler that writes torch's structured trace as events."""
 
 Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
+
+
+@dataclass
+class InferenceCompiler:
+    """Compiles an inference graph for AOTAutograd, and keeps the result and torch's metadata."""
+
+    compiler: Compiler
+    compiled: Callable[..., Any] | None = field(default=None, init=False)
+    metadata: Any = field(default=None, init=False)
+
+    def compile(self, graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+        """Return the compiled graph."""
+        self.compiled = self.compiler(graph, examples)
+        self.metadata = traced_metadata()
+        return self.compiled
+
+
 Direct = Callable[[fx.GraphModule, Callable[..., Any], InferenceCompiler], Callable[..., Any]]
 
 
