@@ -249,6 +249,18 @@ def captured_sizes(module: fx.GraphModule) -> dict[str, int]:
     return found
 
 
+def has_onednn(dtype: torch.dtype) -> bool:
+    """Return whether oneDNN has products of bfloat16 or float16 on this processor.
+
+    True if torch has no oneDNN: ATen's products of these types are then others.
+    """
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call] # torch's is
+        return True
+    if dtype == torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
+
+
 def cuda_capability() -> int:
     """Return the compute capability of the current GPU, such as 90."""
     major, minor = torch.cuda.get_device_capability()

@@ -16,7 +16,6 @@ import torch
 from tcdebug.compiler import seams
 from tcdebug.compiler.decompose.batch_norm import BATCH_NORM
 from tcdebug.compiler.decompose.flat_indexing import FLAT_INDEXING
-from tcdebug.compiler.decompose.float16_convolution import FLOAT16_CONVOLUTION
 from tcdebug.compiler.decompose.foreach import FOREACH
 from tcdebug.compiler.decompose.index_fill import INDEX_FILL
 from tcdebug.compiler.decompose.nll_loss import NLL_LOSS
@@ -33,7 +32,7 @@ Table = dict[Any, Callable[..., Any]]
 
 OWN: Table = {
     **BATCH_NORM, **DEVIATION, **VECTOR_NORM, **NLL_LOSS,
-    **ROW_MAJOR, **FLAT_INDEXING, **INDEX_FILL, **FOREACH, **SMOOTH_L1, **FLOAT16_CONVOLUTION,
+    **ROW_MAJOR, **FLAT_INDEXING, **INDEX_FILL, **FOREACH, **SMOOTH_L1,
 }  # fmt: skip
 """Decompositions that replace torch's."""
 

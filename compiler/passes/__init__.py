@@ -19,6 +19,7 @@ from tcdebug.compiler.passes.channels_last import channels_last
 from tcdebug.compiler.passes.common_subexpressions import common_subexpressions
 from tcdebug.compiler.passes.constant_folding import constant_folding
 from tcdebug.compiler.passes.dead_code import dead_code
+from tcdebug.compiler.passes.float32_products import float32_products
 from tcdebug.compiler.passes.joined_pieces import joined_pieces
 from tcdebug.compiler.passes.noop_elimination import noop_elimination
 from tcdebug.compiler.passes.redundant_views import redundant_views
@@ -34,6 +35,7 @@ PASSES: tuple[Pass, ...] = (
     joined_pieces,
     unfused_bias,
     aligned_products,
+    float32_products,
     constant_folding,
     channels_last,
     common_subexpressions,
