@@ -50,7 +50,13 @@ from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
 from tcdebug.compiler.ir.graph import Buffer
 from tcdebug.compiler.schedule.kernel import Kernel
 
-PRELUDE = ("prelude.hpp", "special_functions.hpp", "float16_rows.hpp")
+PRELUDE = (
+    "types.hpp",
+    "elementary_functions.hpp",
+    "prelude.hpp",
+    "special_functions.hpp",
+    "float16_rows.hpp",
+)
 """The files of the prelude."""
 
 WORTH_A_UNIT = 10_000
