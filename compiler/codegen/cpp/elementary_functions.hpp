@@ -121,28 +121,30 @@ template <typename T> static inline T between(T low, T x, T high, T other) {
   const T below = x <= high ? x : other;
   return low <= x ? below : other;
 }
-// The result of a function that is finite for finite x above `low`. At `low` it is an infinity, or finite.
-template <typename T> static inline T above_(T x, T low, T value, T at_low) {
-  const T inf = (T)__builtin_inf(), nan = (T)__builtin_nan("");
-  const T above = x < inf ? value : inf, other = x == low ? at_low : nan;
+// The result of a function whose domain begins at `low`, and `value` where it is finite. NaN has the sign
+// that eager gives it.
+template <typename T> static inline T above_(T x, T low, T value, T at_low, T below) {
+  const T above = x < (T)__builtin_inf() ? value : x, other = x == low ? at_low : below;
   return x > low ? above : other;
 }
-#define TCD_ABOVE(name, low, inside, at_low) \
+#define TCD_ABOVE(name, low, inside, at_low, below) \
   TCD_LIBRARY(name) \
   template <typename T> static inline T name##_(T x) { \
     const T above = x > low ? x : inside, finite = above < (T)__builtin_inf() ? above : inside; \
-    return above_(x, (T)low, library_##name(finite), (T)at_low); \
+    return above_(x, (T)low, library_##name(finite), (T)at_low, (T)(below)); \
   }
-TCD_ABOVE(log, 0, 1, -__builtin_inf()) TCD_ABOVE(log2, 0, 1, -__builtin_inf())
-TCD_ABOVE(log10, 0, 1, -__builtin_inf()) TCD_ABOVE(log1p, -1, 0, -__builtin_inf())
-TCD_ABOVE(acosh, 1, 2, 0)
+#define TCD_INF __builtin_inf()
+#define TCD_NAN __builtin_nan("")
+TCD_ABOVE(log, 0, 1, -TCD_INF, TCD_NAN) TCD_ABOVE(log2, 0, 1, -TCD_INF, TCD_NAN)
+TCD_ABOVE(log10, 0, 1, -TCD_INF, TCD_NAN) TCD_ABOVE(log1p, -1, 0, -TCD_INF, TCD_NAN)
+TCD_ABOVE(acosh, 1, 2, 0, x < 1 ? (T)-TCD_NAN : x)
 
 #define TCD_WITHIN_ONE(name) \
   TCD_LIBRARY(name) \
   template <typename T> static inline T name##_(T x) { \
     const bool inside = abs_(x) <= 1; \
     const T value = library_##name(inside ? x : 0); \
-    return inside ? value : (T)__builtin_nan(""); \
+    return inside ? value : x == x ? (T)-TCD_NAN : x; \
   }
 TCD_WITHIN_ONE(asin) TCD_WITHIN_ONE(acos)
 
@@ -150,7 +152,7 @@ TCD_LIBRARY(atanh)
 template <typename T> static inline T atanh_(T x) {
   const bool inside = abs_(x) < 1;
   const T value = library_atanh(inside ? x : 0);
-  const T other = abs_(x) == 1 ? copysign_((T)__builtin_inf(), x) : (T)__builtin_nan("");
+  const T other = abs_(x) == 1 ? copysign_((T)TCD_INF, x) : (T)-TCD_NAN;
   return inside ? value : other;
 }
 
@@ -244,19 +246,20 @@ static inline float log_of(Scaled x) {
   return multiply_add(x.n, 0.693359375f, x.f + lower);
 }
 static inline float log_(float x) {
-  return above_(x, 0.0f, log_of(scaled(x)), -__builtin_inff());
+  return above_(x, 0.0f, log_of(scaled(x)), (float)-TCD_INF, (float)TCD_NAN);
 }
 static inline float log2_(float x) {
   const Scaled parts = scaled(x);
   const float lower = multiply_add(parts.f, 1.9259629e-8f, log_tail(parts.f) * 1.44269504f);
-  return above_(x, 0.0f, parts.n + multiply_add(parts.f, 1.44269502f, lower), -__builtin_inff());
+  const float value = parts.n + multiply_add(parts.f, 1.44269502f, lower);
+  return above_(x, 0.0f, value, (float)-TCD_INF, (float)TCD_NAN);
 }
 static inline float log10_(float x) {
   const Scaled parts = scaled(x);
   const float tail = multiply_add(log_tail(parts.f), 4.34294482e-1f, parts.f * -1.0103050e-8f);
   const float lower = multiply_add(parts.n, 4.6050390e-6f, tail);
   const float value = multiply_add(parts.n, 3.01025391e-1f, multiply_add(parts.f, 4.34294492e-1f, lower));
-  return above_(x, 0.0f, value, -__builtin_inff());
+  return above_(x, 0.0f, value, (float)-TCD_INF, (float)TCD_NAN);
 }
 // What 1 + x loses by rounding is added to f. 2^-n is at least 2^-100; beyond, nothing is lost.
 static inline float log1p_(float x) {
@@ -266,7 +269,8 @@ static inline float log1p_(float x) {
   const float power = bits_as<float>(0x3f800000u - (uint32_t)bounded);
   const float f = bits_as<float>((bits & 0x007fffffu) + 0x3f2aaaabu) - 1.0f;
   const Scaled parts = {(float)((int32_t)bits >> 23), multiply_add(lost, power, f)};
-  return above_(x, -1.0f, copysign_(log_of(parts), x), -__builtin_inff());
+  const float below = x < -1.0f ? (float)-TCD_NAN : x;
+  return above_(x, -1.0f, copysign_(log_of(parts), x), (float)-TCD_INF, below);
 }
 
 // As exp, with 2^n times a minimax fit of 2^rest on [-1/2, 1/2] (0.04 units).

@@ -92,7 +92,7 @@ class CppEmitter:
     def fresh(self, name: str) -> str:
         """Return a name for a variable that no other one has."""
         self._count += 1
-        return f"{name}{self._count}"
+        return f"{name}{self._count - 1}"
 
     # -- loops ------------------------------------------------------------------------------
 
@@ -253,8 +253,7 @@ class CppEmitter:
         key = f"mask of {dtype.itemsize} bytes: {condition.key}"
         known = self._known[place.depth].get(key)
         if known is None:
-            name = f"m{self._count}"
-            self._count += 1
+            name = self.fresh("m")
             text = f"const auto {name} = mask_of<{TYPES[dtype]}>({place.text});"
             self.blocks[place.depth].add(text)
             known = Place(name, place.depth)
@@ -263,8 +262,7 @@ class CppEmitter:
 
     def _define(self, node: Expr, text: str, depth: int) -> Place:
         depth = self._clamped(depth)
-        name = f"t{self._count}"
-        self._count += 1
+        name = self.fresh("t")
         self.blocks[depth].add(f"const {TYPES[node.dtype]} {name} = {text};")
         return Place(name, depth)
 
@@ -331,8 +329,7 @@ class CppEmitter:
         size = render(atom.size, CppIndex(inner))
         depth = max(value.depth, self._index_depth(atom.size))
         depth = self._clamped(depth)
-        name = f"p{self._count}"
-        self._count += 1
+        name = self.fresh("p")
         text = f"(int64_t){value.text}"
         if atom.checked:
             inside = self._guards or depth == len(self.blocks) - 1
@@ -350,17 +347,17 @@ class CppEmitter:
     def _guarded(self, node: Guarded) -> Place:
         """Return an if statement with the two branches."""
         condition = self._condition(node.condition, narrowed=not reads_apart(node, self.recompute))
-        name = f"t{self._count}"
-        self._count += 1
+        name, branches = self.fresh("t"), []
         here = self.innermost
         depth = len(self.blocks) - 1
         here.add(f"{TYPES[node.dtype]} {name};")
         for opening, value in ((f"if ({condition})", node.body), ("else", node.other)):
             self._guards += 1
-            block = self.enter(opening)
-            block.add(f"{name} = {self.value(value).text};")
+            self.enter(opening).add(f"{name} = {self.value(value).text};")
             self.leave()
+            branches.append(here.items.pop())
             self._guards -= 1
+        here.items += branches  # after what both of them need
         return Place(name, depth)
 
     def _condition(self, node: Expr, *, narrowed: bool) -> str:

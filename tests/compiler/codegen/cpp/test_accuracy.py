@@ -195,6 +195,16 @@ def test_edges_in_double_are_those_of_eager(name: str) -> None:
     assert torch.equal(found[known].signbit(), expected[known].signbit())
 
 
+@pytest.mark.parametrize(
+    "name", ["log", "log2", "log10", "log1p", "asin", "acos", "acosh", "atanh"]
+)
+def test_nan_outside_of_a_domain_has_the_sign_of_eager(name: str) -> None:
+    function = BOUNDS[name][0]
+    x = torch.tensor([{"acosh": 0.5, "atanh": 2.0, "asin": 2.0, "acos": 2.0}.get(name, -2.0)] * 20)
+    for given in (x, x.double(), *([] if name == "atanh" else [torch.full((20,), NAN)])):
+        assert torch.equal(compiled(function)(given).signbit(), function(given).signbit())
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_powers_of_all_edges_are_those_of_c(dtype: torch.dtype) -> None:
     power = ctypes.CDLL("libm.so.6").pow

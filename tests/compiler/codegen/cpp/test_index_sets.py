@@ -107,3 +107,23 @@ def test_joined_and_padded_tensors_are_those_of_eager(
 
     torch._dynamo.reset()
     assert_as_eager(compiled(function), function, inputs, exact=True)
+
+
+CHOSEN: dict[str, Callable[..., torch.Tensor]] = {
+    "diagonal": lambda x: torch.diagonal_scatter(x, x.diagonal() * 2),
+    "slice": lambda x: torch.slice_scatter(x, x[1:] * 2, 0, 1),
+    "row": lambda x: torch.select_scatter(x, x[0] * 2, 0, 1),
+    "join": lambda x: torch.cat([x[:1] * 2, x[1:] + 1]),
+    "half": lambda x: torch.diagonal_scatter(x.half(), x.half().diagonal() * 2).float(),
+}
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_what_both_sides_of_a_condition_need_is_computed_before_it(name: str) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.where(x, CHOSEN[name](torch.where(x, x, 1.5)), 1.0)
+
+    found = compiled(function, dynamic=True)
+    for size in (3, 5):
+        x = torch.arange(size * size * 2).reshape(size, size, 2) % 3 == 0
+        assert_as_eager(found, function, [x], exact=True)
