@@ -27,8 +27,8 @@ prims = torch.ops.prims
 
 IN_FLOAT32 = 0.04
 """Nanoseconds of a multiplication in float32."""
-CONVERSION = 0.35
-"""Nanoseconds in which an element is converted."""
+CONVERSION, IN_MEMORY = 0.35, 0.1
+"""Nanoseconds in which a thread converts an element, and in which memory moves it, for all threads."""
 CALL, CONVOLUTION, CONVOLUTION_BACKWARD = 5_000, 150_000, 250_000
 """Nanoseconds that a small call in float32 takes longer than one of ATen's loops."""
 GROUP = 15_000
@@ -48,21 +48,23 @@ class Cost:
     """What a call in float32 takes besides its multiplications."""
     groups: int = 0
 
-    def saves(self, converted: int) -> bool:
+    def saves(self, converted: int, threads: int) -> bool:
         """Return whether float32 is faster, if so many elements must be converted."""
         saved = self.multiplications * (self.in_half - IN_FLOAT32) + self.groups * GROUP
-        return saved > self.in_float32 + converted * CONVERSION
+        conversion = max(CONVERSION / threads, IN_MEMORY)
+        return saved / threads > self.in_float32 + converted * conversion
 
 
 def float32_products(graph: fx.Graph) -> bool:
     """On a CPU without instructions for products of a half type, compute them in float32."""
-    changed = False
+    changed, threads = False, torch.get_num_threads()
     for node in list(graph.nodes):
         if node.target not in COSTS:
             continue
         values = [*_tensors(node.meta["val"]), *(v.meta["val"] for v in node.all_input_nodes)]
         halves = [value for value in values if _is_slow(value)]
-        if halves and COSTS[node.target](node).saves(sum(_product(v.shape) for v in halves)):
+        converted = sum(_product(value.shape) for value in halves)
+        if halves and COSTS[node.target](node).saves(converted, threads):
             changed |= _widen(graph, node)
     return changed
 

@@ -27,6 +27,7 @@ TRANSPOSED = {"stride": 2, "padding": 1}
 @pytest.fixture(autouse=True)
 def without_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seams, "has_onednn", lambda dtype: False)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,15 @@ def test_a_product_stays_where_converting_takes_longer(dtype: torch.dtype) -> No
     assert not changes(torch.bmm, given(4, 8, 8), given(4, 8, 8))
     assert not changes(F.conv2d, given(1, 3, 8, 8), given(4, 3, 3, 3))
     assert not changes(attention, *(given(1, 1, 8, 8) for _ in range(3)))
+
+
+def test_with_more_threads_a_weight_is_converted_for_more_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 16)
+    matrix = f32(512, 512).half()
+    assert not changes(torch.mm, f32(4, 512).half(), matrix.t())
+    assert changes(torch.mm, f32(64, 512).half(), matrix.t())
 
 
 def test_attention_in_bfloat16_is_only_slow_backward() -> None:
