@@ -28,7 +28,7 @@ prims = torch.ops.prims
 IN_FLOAT32 = 0.04
 """Nanoseconds of a multiplication in float32."""
 CONVERSION, IN_MEMORY = 0.35, 0.1
-"""Nanoseconds in which a thread converts an element, and in which memory moves it, for all threads."""
+"""Nanoseconds in which a thread converts an element, and in which memory moves it."""
 CALL, CONVOLUTION, CONVOLUTION_BACKWARD = 5_000, 150_000, 250_000
 """Nanoseconds that a small call in float32 takes longer than one of ATen's loops."""
 GROUP = 15_000
