@@ -17,7 +17,6 @@ from typing import Any, cast
 import torch
 from torch import fx
 
-from tcdebug.compiler.effects import may_share_memory
 from tcdebug.compiler.passes.replacement import FIXED_STRIDES
 
 aten = torch.ops.aten
@@ -50,8 +49,6 @@ BLOCK = 16
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 VECTOR_BYTES, FEW = 16, 4
 """cuDNN's kernels read so many bytes of channels at once, or pad the few channels of an image."""
-GROUPED = 3
-"""What else a copy costs whose kernel reduces groups of few channels: these lie apart in memory."""
 UNKNOWN = 64
 """The assumed value of a symbolic size in cost estimates."""
 
@@ -76,9 +73,7 @@ class Plan:
         copied = [value.meta["val"] for value in (*self.entering, *self.leaving)]
         if not all(isinstance(value, torch.Tensor) for value in copied):
             return False
-        grouped = [v.meta["val"] for v in self.leaving if any(map(_groups_on_gpu, v.users))]
-        costs = map(_elements, (*copied, *grouped * GROUPED))
-        return self.gains > sum(costs)
+        return self.gains > sum(map(_elements, copied))
 
 
 def channels_last(graph: fx.Graph) -> bool:
@@ -210,13 +205,6 @@ def _laid_out(value: torch.Tensor, memory_format: torch.memory_format) -> bool:
     Symbolic sizes are compared as text, without guards.
     """
     return bool(_layout(value) == _layout(aten.clone.default(value, memory_format=memory_format)))
-
-
-def _groups_on_gpu(user: fx.Node) -> bool:
-    """Return whether a node on a GPU is a view, such as the one of a group norm."""
-    value = user.meta.get("val")
-    on_gpu = isinstance(value, torch.Tensor) and value.device.type == "cuda"
-    return on_gpu and may_share_memory(user)
 
 
 def _copy(graph: fx.Graph, value: fx.Node, memory_format: torch.memory_format) -> fx.Node:

@@ -114,15 +114,14 @@ static inline float polynomial(float x, float high, float next, Rest... rest) {
   return polynomial(x, multiply_add(high, x, next), rest...);
 }
 
-// The library computes an argument beyond a function's domain, or with an infinite result, by itself,
-// in 5 to 15 times the time of one in a vector. It is given another one here, and the result is chosen
-// afterwards: such arguments are common, as zeros and negative numbers beside a choice.
+// The library computes arguments outside of a function's domain one by one, and those with an infinite
+// result, which takes 5 to 15 times as long. It is given others instead, and the result is chosen
+// afterwards. Such arguments are common: zeros and negative numbers whose result a choice discards.
 template <typename T> static inline T between(T low, T x, T high, T other) {
   const T below = x <= high ? x : other;
   return low <= x ? below : other;
 }
-// The result of a function whose domain begins at `low`, and `value` where it is finite. NaN has the sign
-// that eager gives it.
+// The result of a function whose domain begins at `low`. Inside, it is `value`, or infinite for infinity.
 template <typename T> static inline T above_(T x, T low, T value, T at_low, T below) {
   const T above = x < (T)__builtin_inf() ? value : x, other = x == low ? at_low : below;
   return x > low ? above : other;
@@ -133,6 +132,7 @@ template <typename T> static inline T above_(T x, T low, T value, T at_low, T be
     const T above = x > low ? x : inside, finite = above < (T)__builtin_inf() ? above : inside; \
     return above_(x, (T)low, library_##name(finite), (T)at_low, (T)(below)); \
   }
+// NaN has the sign that eager gives it.
 #define TCD_INF __builtin_inf()
 #define TCD_NAN __builtin_nan("")
 TCD_ABOVE(log, 0, 1, -TCD_INF, TCD_NAN) TCD_ABOVE(log2, 0, 1, -TCD_INF, TCD_NAN)
@@ -164,7 +164,7 @@ template <typename T> static inline T erfc_(T x) {
   return x == x ? all : x;
 }
 
-// The power of the magnitude, and the sign of an odd power.
+// The power of the magnitude, with the sign of x if y is odd.
 TCD_LIBRARY_OF_TWO(pow)
 template <typename T> static inline T pow_(T x, T y) {
   const T inf = (T)__builtin_inf(), nan = (T)__builtin_nan(""), size = abs_(x);
@@ -177,7 +177,7 @@ template <typename T> static inline T pow_(T x, T y) {
   return sign_bit(x) & odd ? -same : same;
 }
 
-// Functions in double whose result is `least` below `low` and infinite above `high`.
+// Functions of double whose result is `least` below `low`, and infinite above `high`.
 #define TCD_EXPONENTIAL(name, low, least, high) \
   extern "C" TCD_SIMD double name(double); \
   TCD_ENTRIES(#name, "v", TCD_ONE) \
@@ -222,8 +222,7 @@ static inline float exp_(float x) {
   return x <= 89.0f ? result : x + __builtin_inff();
 }
 
-// A number as 2^n (1 + f), with f from -1/3 to 1/3. The first one whose logarithm is that of a
-// subnormal number is 2^24 times as large.
+// A positive number is 2^n (1 + f), with f from -1/3 to 1/3. A subnormal one is multiplied by 2^24 first.
 struct Scaled {
   float n, f;
 };
@@ -240,7 +239,7 @@ static inline float log_tail(float f) {
       2.00104058e-1f, -2.49997973e-1f, 3.33332151e-1f, -0.5f);
   return f * f * p;
 }
-// The multiple of the upper digits of log(2) is exact.
+// n log(2) + log(1 + f). The multiple of the upper digits of log(2) is exact.
 static inline float log_of(Scaled x) {
   const float lower = multiply_add(x.n, -2.12194440e-4f, log_tail(x.f));
   return multiply_add(x.n, 0.693359375f, x.f + lower);
@@ -261,7 +260,7 @@ static inline float log10_(float x) {
   const float value = multiply_add(parts.n, 3.01025391e-1f, multiply_add(parts.f, 4.34294492e-1f, lower));
   return above_(x, 0.0f, value, (float)-TCD_INF, (float)TCD_NAN);
 }
-// What 1 + x loses by rounding is added to f. 2^-n is at least 2^-100; beyond, nothing is lost.
+// What 1 + x loses by rounding is added to f, times 2^-n. Where n exceeds 100, nothing is lost.
 static inline float log1p_(float x) {
   const float sum = 1.0f + x, lost = x - (sum - 1.0f);
   const uint32_t bits = bits_as<uint32_t>(sum) - 0x3f2aaaabu, places = bits & 0xff800000u;
@@ -285,8 +284,8 @@ static inline float exp2_(float x) {
   return x < 128.0f ? result : x + __builtin_inff();
 }
 
-// exp(x) - 1 is 2^n - 1 + 2^n (exp(rest) - 1). Half of it is computed, since 2^128 is no number, and
-// n is at least -30, from where on the result is -1. The fit of exp(rest) - 1 is minimax (0.2 units).
+// exp(x) - 1 is 2^n - 1 + 2^n (exp(rest) - 1), by a minimax fit of exp(rest) - 1 (0.2 units). Half of it
+// is computed and doubled, since 2^128 is infinite. Below -20, the result is -1.
 static inline float expm1_(float x) {
   const float bounded = x < -20.0f ? -20.0f : x;
   const float shifted = multiply_add(bounded, 1.44269504f, 12582912.0f), n = shifted - 12582912.0f;

@@ -194,7 +194,7 @@ def test_on_a_gpu_a_convolution_is_converted_if_tensor_cores_gain_from_it(
 
 
 @pytest.mark.usefixtures("cudnn")
-def test_on_a_gpu_convolutions_around_group_norms_keep_their_layout() -> None:
+def test_on_a_gpu_convolutions_around_group_norms_are_converted() -> None:
     def block(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         for _ in range(2):
             groups = x.view(4, 8, -1)
@@ -202,7 +202,7 @@ def test_on_a_gpu_convolutions_around_group_norms_keep_their_layout() -> None:
             x = torch.conv2d(centered.sigmoid(), w, padding=1)
         return x
 
-    assert not applied(channels_last, on_gpu(block, IMAGE, FILTERS, dtype=torch.bfloat16))[0]
+    assert applied(channels_last, on_gpu(block, IMAGE, FILTERS, dtype=torch.bfloat16))[0]
 
 
 def test_nothing_is_converted_where_convolutions_keep_no_layout(
