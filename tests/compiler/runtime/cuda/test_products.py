@@ -13,6 +13,7 @@ from planted_times import Planted, templates_win
 from programs import f32
 from stages import capture
 
+from tcdebug.compiler import seams
 from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.events.event import Event
 from tcdebug.compiler.events.log import EventLog
@@ -33,6 +34,7 @@ from tcdebug.compiler.stages.stage import Stages
 @pytest.fixture(autouse=True)
 def _on_cpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(product_fusion, "DEVICES", ("cpu",))
+    monkeypatch.setattr(seams, "has_onednn", lambda dtype: True)  # products stay in half types
     yield
 
 
