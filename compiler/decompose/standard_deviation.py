@@ -8,15 +8,16 @@ from typing import Any
 
 import torch
 
+from tcdebug.compiler.ir.operations import HALVES
+
 aten = torch.ops.aten
 
 
 def _wide(x: torch.Tensor) -> torch.Tensor:
     """x in the dtype of eager's arithmetic: float64 on a CPU, as squares can overflow float32."""
-    halves = (torch.bfloat16, torch.float16)
     if x.device.type == "cpu":
         return x.to(torch.float64)
-    return x.to(torch.float32) if x.dtype in halves else x
+    return x.to(torch.float32) if x.dtype in HALVES else x
 
 
 def std(

@@ -6,7 +6,7 @@ import torch
 
 from tcdebug.compiler.ir.arithmetic.index import Index
 from tcdebug.compiler.ir.expr import Call, Constant, Expr, IndexValue, Number
-from tcdebug.compiler.ir.operations import result_dtype
+from tcdebug.compiler.ir.operations import HALVES, result_dtype
 
 
 def call(name: str, *operands: Expr) -> Expr:
@@ -48,7 +48,7 @@ def index_value(value: Index) -> Expr:
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     """Return the dtype of arithmetic on values of a dtype: float32 for bfloat16 and float16."""
-    return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
+    return torch.float32 if dtype in HALVES else dtype
 
 
 def all_of(conditions: list[Expr]) -> Expr:

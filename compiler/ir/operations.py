@@ -68,10 +68,13 @@ def gives_place(kind: str) -> bool:
 
 
 FLOATS = (torch.float32, torch.float64)
-"""The floating-point dtypes of arithmetic. bfloat16 and float16 are converted before and after."""
+"""The floating-point dtypes of arithmetic. `HALVES` are converted before and after."""
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-STORABLE = (*FLOATS, torch.bfloat16, torch.float16, *INTEGERS, torch.bool)
+HALVES = (torch.bfloat16, torch.float16)
+"""The floating-point dtypes of 16 bits."""
+
+STORABLE = (*FLOATS, *HALVES, *INTEGERS, torch.bool)
 """The dtypes that kernels read and write. Other dtypes are left to extern calls."""
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from tcdebug.compiler.ir.operations import HALVES
 from tcdebug.compiler.operators.product_in_pieces import product_in_pieces, rows_of_a_piece
 from tcdebug.compiler.passes.replacement import strided_as_eager
 from tcdebug.compiler.passes.strides import restride
@@ -25,7 +26,6 @@ from tcdebug.compiler.passes.unfused_bias import on_gpu, read_by_loops
 
 aten = torch.ops.aten
 
-HALVES = (torch.bfloat16, torch.float16)
 ALIGNED = 8
 """Elements of a half-precision type in 16 bytes, the unit in which tensor cores load."""
 FEWEST_MULTIPLICATIONS = 1 << 30

@@ -9,7 +9,6 @@ read and write.
 
 from __future__ import annotations
 
-import math
 import operator
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -17,6 +16,8 @@ from typing import Any, cast
 import torch
 from torch import fx
 
+from tcdebug.compiler.effects import as_tuple
+from tcdebug.compiler.ir.arithmetic.size_estimate import elements
 from tcdebug.compiler.passes.replacement import FIXED_STRIDES
 
 aten = torch.ops.aten
@@ -49,8 +50,6 @@ BLOCK = 16
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 VECTOR_BYTES, FEW = 16, 4
 """cuDNN's kernels read so many bytes of channels at once, or pad the few channels of an image."""
-UNKNOWN = 64
-"""The assumed value of a symbolic size in cost estimates."""
 
 
 @dataclass
@@ -73,7 +72,7 @@ class Plan:
         copied = [value.meta["val"] for value in (*self.entering, *self.leaving)]
         if not all(isinstance(value, torch.Tensor) for value in copied):
             return False
-        return self.gains > sum(map(_elements, copied))
+        return self.gains > sum(elements(value.shape) for value in copied)
 
 
 def channels_last(graph: fx.Graph) -> bool:
@@ -192,10 +191,9 @@ def _follows(node: fx.Node) -> bool:
     tags = getattr(node.target, "tags", ())
     if node.target not in FOLLOWERS and torch.Tag.pointwise not in tags:
         return False
-    results = node.meta["val"]
-    results = results if isinstance(results, tuple | list) else (results,)
     return all(
-        isinstance(r, torch.Tensor) and _laid_out(r, torch.contiguous_format) for r in results
+        isinstance(r, torch.Tensor) and _laid_out(r, torch.contiguous_format)
+        for r in as_tuple(node.meta["val"])
     )
 
 
@@ -232,14 +230,8 @@ def _values(plan: Plan, arguments: Any) -> Any:
 
 def _touched(plan: Plan, node: fx.Node) -> int:
     """The number of elements of the images that a convolution or pooling reads and writes."""
-    result = node.meta["val"]
-    written = result[0] if isinstance(result, tuple | list) else result
-    return _elements(_value(plan, node.args[0])) + _elements(written)
-
-
-def _elements(value: torch.Tensor) -> int:
-    """Return the estimated number of elements of a tensor."""
-    return math.prod(n if isinstance(n, int) else UNKNOWN for n in value.shape)
+    written = as_tuple(node.meta["val"])[0]
+    return elements(_value(plan, node.args[0]).shape) + elements(written.shape)
 
 
 def _layout(result: Any) -> Any:

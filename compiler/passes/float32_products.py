@@ -10,9 +10,8 @@ Decision 28 has the measurements.
 
 from __future__ import annotations
 
-import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +19,9 @@ import torch
 from torch import fx
 
 from tcdebug.compiler import seams
+from tcdebug.compiler.effects import as_tuple
+from tcdebug.compiler.ir.arithmetic.size_estimate import elements
+from tcdebug.compiler.ir.operations import HALVES
 from tcdebug.compiler.passes.replacement import same_numbers
 
 aten = torch.ops.aten
@@ -33,8 +35,6 @@ CALL, CONVOLUTION, CONVOLUTION_BACKWARD = 5_000, 150_000, 250_000
 """Nanoseconds that a small call in float32 takes longer than one of ATen's loops."""
 GROUP = 15_000
 """Nanoseconds of ATen's loops for each group of a convolution."""
-UNKNOWN = 64
-"""The assumed value of a symbolic size."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def float32_products(graph: fx.Graph) -> bool:
             continue
         values = [*_tensors(node.meta["val"]), *(v.meta["val"] for v in node.all_input_nodes)]
         halves = [value for value in values if _is_slow(value)]
-        converted = sum(_product(value.shape) for value in halves)
+        converted = sum(elements(value.shape) for value in halves)
         if halves and COSTS[node.target](node).saves(converted, threads):
             changed |= _widen(graph, node)
     return changed
@@ -71,9 +71,8 @@ def float32_products(graph: fx.Graph) -> bool:
 
 def _is_slow(value: Any) -> bool:
     """Return whether a value is a tensor for whose products oneDNN has no instructions."""
-    halves = (torch.bfloat16, torch.float16)
     on_cpu = isinstance(value, torch.Tensor) and value.device.type == "cpu"
-    return on_cpu and value.dtype in halves and not seams.has_onednn(value.dtype)
+    return on_cpu and value.dtype in HALVES and not seams.has_onednn(value.dtype)
 
 
 def _widen(graph: fx.Graph, node: fx.Node) -> bool:
@@ -125,8 +124,7 @@ def _wide(value: Any) -> Any:
 
 
 def _tensors(results: Any) -> list[torch.Tensor]:
-    results = results if isinstance(results, tuple | list) else (results,)
-    return [result for result in results if isinstance(result, torch.Tensor)]
+    return [result for result in as_tuple(results) if isinstance(result, torch.Tensor)]
 
 
 def _same_strides(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -138,17 +136,13 @@ def _is_contiguous(value: torch.Tensor) -> bool:
     return _same_strides(value, copy)
 
 
-def _product(sizes: Sequence[Any]) -> int:
-    return math.prod(n if isinstance(n, int) else UNKNOWN for n in sizes)
-
-
 def _matrices(node: fx.Node) -> Cost:
     """The cost of a product of two matrices.
 
     ATen is slowest if both have contiguous rows, and fastest if both have contiguous columns.
     """
     left, right = _values(node, -2, -1)
-    multiplications = _product((*left.shape, right.shape[-1]))
+    multiplications = elements((*left.shape, right.shape[-1]))
     left_of_columns, right_of_columns = (str(m.stride(0)) == "1" for m in (left, right))
     if right_of_columns or left_of_columns:
         fastest = left_of_columns and not right_of_columns and left.dtype == torch.bfloat16
@@ -158,7 +152,7 @@ def _matrices(node: fx.Node) -> Cost:
 
 def _batched(node: fx.Node) -> Cost:
     left, right = _values(node, -2, -1)
-    return Cost(_product((*left.shape, right.shape[-1])), 0.8)
+    return Cost(elements((*left.shape, right.shape[-1])), 0.8)
 
 
 def _convolution(node: fx.Node) -> Cost:
@@ -166,7 +160,7 @@ def _convolution(node: fx.Node) -> Cost:
     options: Any = node.args[6:]
     transposed, groups = options[0], options[2]
     places = x if transposed else node.meta["val"]
-    multiplications = _product((*places.shape, *weight.shape[1:]))
+    multiplications = elements((*places.shape, *weight.shape[1:]))
     return Cost(multiplications, 0.15 if transposed else 1.2, CONVOLUTION, groups)
 
 
@@ -175,19 +169,19 @@ def _convolution_backward(node: fx.Node) -> Cost:
     options: Any = node.args[7:]
     transposed, groups, wanted = options[0], options[2], options[3]
     places = x if transposed else gradient
-    multiplications = _product((*places.shape, *weight.shape[1:])) * sum(wanted[:2])
+    multiplications = elements((*places.shape, *weight.shape[1:])) * sum(wanted[:2])
     return Cost(multiplications, 0.15, CONVOLUTION_BACKWARD, groups)
 
 
 def _attention(node: fx.Node) -> Cost:
     query, key = _values(node, 0, 1)
-    multiplications = 2 * _product((*query.shape, key.shape[-2]))
+    multiplications = 2 * elements((*query.shape, key.shape[-2]))
     return Cost(multiplications, 0.1 if query.dtype == torch.float16 else 0)
 
 
 def _attention_backward(node: fx.Node) -> Cost:
     query, key = _values(node, 1, 2)
-    return Cost(5 * _product((*query.shape, key.shape[-2])), 0.2)
+    return Cost(5 * elements((*query.shape, key.shape[-2])), 0.2)
 
 
 def _values(node: fx.Node, *positions: int) -> list[Any]:

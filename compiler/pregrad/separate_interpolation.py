@@ -20,10 +20,10 @@ from typing import Any
 import torch
 from torch import fx
 
+from tcdebug.compiler.ir.operations import HALVES
 from tcdebug.compiler.pregrad.interpolations import InterpolateCall, replace_interpolations
 
 Tensor = torch.Tensor
-HALVES = (torch.bfloat16, torch.float16)
 LONGEST = {"bilinear": 1.0, "trilinear": 1.0, "bicubic": 2.5}
 """How much longer a dimension may be than that of the result: all of its rows are interpolated."""
 SHARPNESS = -0.75

@@ -206,19 +206,29 @@ static inline float erf_(float x) {
   return copysign_(t > 4.0f ? 1.0f : inside, x);
 }
 
-// exp(x) is 2^n times a minimax fit on [-ln 2 / 2, ln 2 / 2]. Adding 1.5 * 2^23 rounds to n and leaves
-// n in the lowest bits. Half of n is added to the exponent, and the rest is a multiplication, which
-// alone rounds if the result is subnormal. The error is at most 1 unit. Overflow and underflow are
-// selected at the end, for latency.
-static inline float exp_(float x) {
+// x is n ln 2 + rest, with a rest of at most ln 2 / 2. Adding 1.5 * 2^23 rounds to n and leaves n in the
+// lowest bits of `shifted`.
+struct Exponent {
+  float shifted, rest;
+};
+static inline Exponent exponent(float x) {
   const float shifted = multiply_add(x, 1.44269504f, 12582912.0f), n = shifted - 12582912.0f;
-  const float rest = multiply_add(n, 2.12194440e-4f, multiply_add(n, -0.693359375f, x));
-  const float near = polynomial(rest,
-      1.38186989e-03f, 8.36871564e-03f, 4.16682921e-02f, 1.66665211e-01f, 4.9999994e-01f, 1.0f, 1.0f);
+  return {shifted, multiply_add(n, 2.12194440e-4f, multiply_add(n, -0.693359375f, x))};
+}
+// 2^n times a number. Half of n is added to its exponent, and the rest is a multiplication, which alone
+// rounds if the result is subnormal.
+static inline float times_power(float near, float shifted) {
   const uint32_t bits = bits_as<uint32_t>(shifted), half = (bits << 22) & 0xff800000u;
   const float power = bits_as<float>(bits_as<uint32_t>(near) + half);
-  const float scale = bits_as<float>((bits << 23) - half + 0x3f800000u);
-  const float result = x < -104.0f ? 0.0f : power * scale;
+  return power * bits_as<float>((bits << 23) - half + 0x3f800000u);
+}
+// exp(x) is 2^n times a minimax fit of exp(rest). The error is at most 1 unit. Overflow and underflow are
+// selected at the end, for latency.
+static inline float exp_(float x) {
+  const Exponent parts = exponent(x);
+  const float near = polynomial(parts.rest,
+      1.38186989e-03f, 8.36871564e-03f, 4.16682921e-02f, 1.66665211e-01f, 4.9999994e-01f, 1.0f, 1.0f);
+  const float result = x < -104.0f ? 0.0f : times_power(near, parts.shifted);
   return x <= 89.0f ? result : x + __builtin_inff();
 }
 
@@ -226,11 +236,14 @@ static inline float exp_(float x) {
 struct Scaled {
   float n, f;
 };
+static inline float fraction(uint32_t bits) {
+  return bits_as<float>((bits & 0x007fffffu) + 0x3f2aaaabu) - 1.0f;
+}
 static inline Scaled scaled(float x) {
   const bool small = x < 0x1p-126f;
   const uint32_t bits = bits_as<uint32_t>(small ? x * 0x1p24f : x) - 0x3f2aaaabu;
   const float n = (float)((int32_t)bits >> 23) - (small ? 24.0f : 0.0f);
-  return {n, bits_as<float>((bits & 0x007fffffu) + 0x3f2aaaabu) - 1.0f};
+  return {n, fraction(bits)};
 }
 // log(1 + f) - f is f^2 P(f). P is a minimax fit (0.1 units in the last place of the logarithm).
 static inline float log_tail(float f) {
@@ -266,8 +279,7 @@ static inline float log1p_(float x) {
   const uint32_t bits = bits_as<uint32_t>(sum) - 0x3f2aaaabu, places = bits & 0xff800000u;
   const int32_t bounded = (int32_t)places < (100 << 23) ? (int32_t)places : 100 << 23;
   const float power = bits_as<float>(0x3f800000u - (uint32_t)bounded);
-  const float f = bits_as<float>((bits & 0x007fffffu) + 0x3f2aaaabu) - 1.0f;
-  const Scaled parts = {(float)((int32_t)bits >> 23), multiply_add(lost, power, f)};
+  const Scaled parts = {(float)((int32_t)bits >> 23), multiply_add(lost, power, fraction(bits))};
   const float below = x < -1.0f ? (float)-TCD_NAN : x;
   return above_(x, -1.0f, copysign_(log_of(parts), x), (float)-TCD_INF, below);
 }
@@ -277,22 +289,17 @@ static inline float exp2_(float x) {
   const float shifted = x + 12582912.0f, n = shifted - 12582912.0f, rest = x - n;
   const float near = polynomial(rest,
       1.5353359e-4f, 1.3398875e-3f, 9.618437e-3f, 5.5503324e-2f, 2.4022648e-1f, 6.931472e-1f, 1.0f);
-  const uint32_t bits = bits_as<uint32_t>(shifted), half = (bits << 22) & 0xff800000u;
-  const float power = bits_as<float>(bits_as<uint32_t>(near) + half);
-  const float scale = bits_as<float>((bits << 23) - half + 0x3f800000u);
-  const float result = x < -150.0f ? 0.0f : power * scale;
+  const float result = x < -150.0f ? 0.0f : times_power(near, shifted);
   return x < 128.0f ? result : x + __builtin_inff();
 }
 
 // exp(x) - 1 is 2^n - 1 + 2^n (exp(rest) - 1), by a minimax fit of exp(rest) - 1 (0.2 units). Half of it
 // is computed and doubled, since 2^128 is infinite. Below -20, the result is -1.
 static inline float expm1_(float x) {
-  const float bounded = x < -20.0f ? -20.0f : x;
-  const float shifted = multiply_add(bounded, 1.44269504f, 12582912.0f), n = shifted - 12582912.0f;
-  const float rest = multiply_add(n, 2.12194440e-4f, multiply_add(n, -0.693359375f, bounded));
-  const float near = rest * polynomial(rest,
+  const Exponent parts = exponent(x < -20.0f ? -20.0f : x);
+  const float near = parts.rest * polynomial(parts.rest,
       1.388887e-3f, 8.369074e-3f, 4.1667137e-2f, 1.6666506e-1f, 4.9999997e-1f, 1.0f);
-  const float half = bits_as<float>((bits_as<uint32_t>(shifted) << 23) + 0x3f000000u);
+  const float half = bits_as<float>((bits_as<uint32_t>(parts.shifted) << 23) + 0x3f000000u);
   const float result = 2.0f * multiply_add(half, near, half - 0.5f);
   return x <= 89.0f ? copysign_(result, x) : x + __builtin_inff();
 }

@@ -36,12 +36,12 @@ from tcdebug.compiler.codegen.cpp.transposed_loads import (
 from tcdebug.compiler.codegen.cpp.variants import KernelVariant, innermost, is_large, threads_pragma
 from tcdebug.compiler.codegen.kernels.column_values import with_column_values
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel
-from tcdebug.compiler.codegen.kernels.half_values import HALVES
 from tcdebug.compiler.codegen.kernels.scatter_loops import PIECE, scatter_loops
 from tcdebug.compiler.codegen.kernels.sweeps import segments
 from tcdebug.compiler.ir.arithmetic.index import Axis
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
 from tcdebug.compiler.ir.expr import IndexValue, walk
+from tcdebug.compiler.ir.operations import HALVES
 
 SLOTS = 64
 """Pieces of a split reduction. The number is fixed, so that sums do not depend on the number of

@@ -17,14 +17,13 @@ from tcdebug.compiler.codegen.cpp.transposed_loads import (
     row_step,
 )
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode, loaded_dtypes
-from tcdebug.compiler.codegen.kernels.half_values import HALVES
 from tcdebug.compiler.codegen.kernels.short_columns import rows_together
 from tcdebug.compiler.codegen.kernels.sweeps import reads_of, segments
 from tcdebug.compiler.ir.arithmetic.index import Axis, Index, product
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
 from tcdebug.compiler.ir.cost import LONGEST_TRANSPOSED_ROW, arithmetic, has_function
 from tcdebug.compiler.ir.expr import Guarded, Load, indices, indirect_atoms, walk
-from tcdebug.compiler.ir.operations import gives_place
+from tcdebug.compiler.ir.operations import HALVES, gives_place
 
 SCRATCH = 1 << 13
 """The longest row, in elements, that is kept for a later sweep instead of recomputed."""

@@ -12,12 +12,11 @@ from dataclasses import replace
 import torch
 
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
-from tcdebug.compiler.codegen.kernels.half_values import HALVES
 from tcdebug.compiler.ir.arithmetic.index import ZERO, Axis
 from tcdebug.compiler.ir.arithmetic.order import is_positive
 from tcdebug.compiler.ir.cost import arithmetic
 from tcdebug.compiler.ir.expr import Call, Constant, Expr, Indirect, Load, Parameter, loads, rewrite
-from tcdebug.compiler.ir.operations import FLOATS
+from tcdebug.compiler.ir.operations import FLOATS, HALVES
 
 WORTH = 2
 """The fewest operations for which reading a value from an array is faster."""

@@ -16,9 +16,9 @@ import torch
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
 from tcdebug.compiler.ir.build import cast
 from tcdebug.compiler.ir.expr import Call, Expr, Guarded, Load, loads, rewrite, walk
+from tcdebug.compiler.ir.operations import HALVES
 from tcdebug.compiler.ir.representable import ROUND, ROUND_BITS, Representable, ShortNaN
 
-HALVES = (torch.bfloat16, torch.float16)
 NARROW = "narrow"
 """The conversion of a float that is a number of a half type to that type."""
 EXTREMES = ("max", "min", "cummax", "cummin")

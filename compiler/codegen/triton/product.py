@@ -13,7 +13,6 @@ from itertools import count
 import torch
 
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel
-from tcdebug.compiler.codegen.kernels.half_values import HALVES
 from tcdebug.compiler.codegen.triton.emit import INNER, LOOP, TOP, TritonEmitter, TritonValue
 from tcdebug.compiler.codegen.triton.idioms import with_idioms
 from tcdebug.compiler.codegen.triton.kernel import TEXTS, lines_of_origin, places
@@ -24,6 +23,7 @@ from tcdebug.compiler.ir.arithmetic.index_text import render
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
 from tcdebug.compiler.ir.expr import Call, Expr, Load
 from tcdebug.compiler.ir.graph import Reduction
+from tcdebug.compiler.ir.operations import HALVES
 from tcdebug.compiler.schedule.kernel import Kernel, Template
 
 RESULT = frozenset(("y", "x"))

@@ -6,13 +6,12 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from tcdebug.compiler.codegen.kernels.half_values import HALVES
 from tcdebug.compiler.codegen.kernels.truncating_text import TruncatingText
 from tcdebug.compiler.ir.arithmetic.index import Atom, Axis, Quotient, Remainder, Symbol
 from tcdebug.compiler.ir.arithmetic.index_text import render
 from tcdebug.compiler.ir.arithmetic.order import Extremum
 from tcdebug.compiler.ir.expr import Call, Constant, Indirect
-from tcdebug.compiler.ir.operations import FLOATS, INTEGERS
+from tcdebug.compiler.ir.operations import FLOATS, HALVES, INTEGERS
 
 TYPES: dict[torch.dtype, str] = {
     torch.float32: "tl.float32",

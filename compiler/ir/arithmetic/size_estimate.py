@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from tcdebug.compiler.ir.arithmetic.index import ZERO, Axis, Index, Quotient, Remainder, Symbol
@@ -9,6 +10,13 @@ from tcdebug.compiler.ir.arithmetic.order import Extremum
 
 TYPICAL_SIZE = 128
 """The assumed value of an unknown size symbol."""
+TYPICAL_DIMENSION = 64
+"""The assumed size of a dimension of an ATen graph that is symbolic."""
+
+
+def elements(sizes: Sequence[object]) -> int:
+    """Return the estimated number of elements of a tensor of an ATen graph, by its sizes."""
+    return math.prod(n if isinstance(n, int) else TYPICAL_DIMENSION for n in sizes)
 
 
 def estimate(index: Index, known: Mapping[str, int] | None = None) -> int:

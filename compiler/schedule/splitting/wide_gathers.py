@@ -32,10 +32,10 @@ from tcdebug.compiler.ir.graph import (
     Scatter,
     contiguous_strides,
 )
+from tcdebug.compiler.ir.operations import HALVES
 from tcdebug.compiler.schedule.splitting.split_reduction import fresh
 
 UNIT = "fuse.wide_gathers"
-HALVES = (torch.bfloat16, torch.float16)
 FEWEST = 4096
 """A second kernel and its memory take longer than fewer elements."""
 EXPENSIVE = 8
