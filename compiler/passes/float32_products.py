@@ -1,8 +1,9 @@
 """Computes products of half types in float32 on processors without instructions for them.
 
 Matches the operators in `COSTS` on a CPU where oneDNN has no products of the operands' dtype:
-bfloat16 without AVX-512, float16 without AVX512-FP16. ATen then computes them in loops of its own,
-which take up to 100 times as long as products in float32. Operands are converted if that takes less
+bfloat16 without AVX-512, float16 without AVX512-FP16, and gradients of convolutions in float16 on
+any processor. ATen then computes them in loops of its own, which take up to 100 times as long as
+products in float32. Operands are converted if that takes less
 time than is saved. Guarantees that operands keep their values, that products are summed in float32,
 as in ATen's loops, and that results are rounded once and keep their strides.
 Decision 28 has the measurements.
@@ -35,6 +36,8 @@ CALL, CONVOLUTION, CONVOLUTION_BACKWARD = 5_000, 150_000, 250_000
 """Nanoseconds that a small call in float32 takes longer than one of ATen's loops."""
 GROUP = 15_000
 """Nanoseconds of ATen's loops for each group of a convolution."""
+CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+"""Number of dimensions -> the memory format in which channels are last."""
 
 
 @dataclass(frozen=True)
@@ -62,30 +65,40 @@ def float32_products(graph: fx.Graph) -> bool:
         if node.target not in COSTS:
             continue
         values = [*_tensors(node.meta["val"]), *(v.meta["val"] for v in node.all_input_nodes)]
-        halves = [value for value in values if _is_slow(value)]
+        halves = [value for value in values if _is_slow(node, value)]
         converted = sum(elements(value.shape) for value in halves)
         if halves and COSTS[node.target](node).saves(converted, threads):
             changed |= _widen(graph, node)
     return changed
 
 
-def _is_slow(value: Any) -> bool:
-    """Return whether a value is a tensor for whose products oneDNN has no instructions."""
-    on_cpu = isinstance(value, torch.Tensor) and value.device.type == "cpu"
-    return on_cpu and value.dtype in HALVES and not seams.has_onednn(value.dtype)
+def _is_slow(node: fx.Node, value: Any) -> bool:
+    """Return whether a value is a tensor in whose dtype oneDNN does not compute a node."""
+    if not isinstance(value, torch.Tensor) or value.device.type != "cpu":
+        return False
+    if (node.target, value.dtype) == (aten.convolution_backward.default, torch.float16):
+        return True
+    return value.dtype in HALVES and not seams.has_onednn(value.dtype)
 
 
 def _widen(graph: fx.Graph, node: fx.Node) -> bool:
     """Compute a node in float32. Return False if its results cannot keep their strides."""
     function: Any = node.target
-    args, kwargs = fx.map_arg((node.args, node.kwargs), lambda v: _wide(v.meta["val"]))
+    slow = {operand for operand in node.all_input_nodes if _is_slow(node, operand.meta["val"])}
+
+    def wide(operand: fx.Node) -> Any:
+        value = operand.meta["val"]
+        return value.to(torch.float32) if operand in slow else value
+
+    args, kwargs = fx.map_arg((node.args, node.kwargs), wide)
     before, after = node.meta["val"], function(*args, **kwargs)
     pairs = zip(_tensors(before), _tensors(after), strict=True)
-    if not all(_same_strides(old, new) or _is_contiguous(old) for old, new in pairs):
+    if not all(_same_strides(old, new) or _format(old) for old, new in pairs):
         return False
     with graph.inserting_before(node):
-        for operand in filter(lambda v: _is_slow(v.meta["val"]), node.all_input_nodes):
-            node.replace_input_with(operand, _converted(graph, operand, torch.float32))
+        for operand in node.all_input_nodes:
+            if operand in slow:
+                node.replace_input_with(operand, _converted(graph, operand, torch.float32))
     node.meta["val"] = after
     if isinstance(before, torch.Tensor):
         _round(graph, node, before)
@@ -106,7 +119,7 @@ def _round(graph: fx.Graph, node: fx.Node, before: torch.Tensor) -> None:
     if not _same_strides(result.meta["val"], before):
         with graph.inserting_after(result):
             result = graph.call_function(
-                aten.clone.default, (result,), {"memory_format": torch.contiguous_format}
+                aten.clone.default, (result,), {"memory_format": _format(before)}
             )
         result.meta = {**node.meta, "val": before}
     for reader in readers:
@@ -119,10 +132,6 @@ def _converted(graph: fx.Graph, node: fx.Node, dtype: torch.dtype) -> fx.Node:
     return converted
 
 
-def _wide(value: Any) -> Any:
-    return value.to(torch.float32) if _is_slow(value) else value
-
-
 def _tensors(results: Any) -> list[torch.Tensor]:
     return [result for result in as_tuple(results) if isinstance(result, torch.Tensor)]
 
@@ -131,9 +140,12 @@ def _same_strides(a: torch.Tensor, b: torch.Tensor) -> bool:
     return same_numbers(a.stride(), b.stride())
 
 
-def _is_contiguous(value: torch.Tensor) -> bool:
-    copy = aten.clone.default(value, memory_format=torch.contiguous_format)
-    return _same_strides(value, copy)
+def _format(value: torch.Tensor) -> torch.memory_format | None:
+    """Return the memory format whose copies have the strides of a tensor, if there is one."""
+    for found in (torch.contiguous_format, CHANNELS_LAST.get(value.dim())):
+        if found and _same_strides(value, aten.clone.default(value, memory_format=found)):
+            return found
+    return None
 
 
 def _matrices(node: fx.Node) -> Cost:
@@ -170,7 +182,8 @@ def _convolution_backward(node: fx.Node) -> Cost:
     transposed, groups, wanted = options[0], options[2], options[3]
     places = x if transposed else gradient
     multiplications = elements((*places.shape, *weight.shape[1:])) * sum(wanted[:2])
-    return Cost(multiplications, 0.15, CONVOLUTION_BACKWARD, groups)
+    with_instructions = seams.has_onednn(x.dtype)  # for other operators than this one
+    return Cost(multiplications, 2.5 if with_instructions else 0.15, CONVOLUTION_BACKWARD, groups)
 
 
 def _attention(node: fx.Node) -> Cost:

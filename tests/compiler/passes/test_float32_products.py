@@ -127,6 +127,20 @@ def test_a_type_with_instructions_stays(monkeypatch: pytest.MonkeyPatch) -> None
     assert dtypes(linear.function, *linear.inputs(torch.float16)) == {torch.float32}
 
 
+CONVOLUTIONS = ("conv1d", "conv2d", "channels_last", "grouped", "dilated", "transposed", "conv3d")
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_gradients_of_convolutions_in_float16_are_computed_in_float32_on_any_processor(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seams, "has_onednn", lambda dtype: True)
+    case = CASES[name]
+    found = dtypes(case.function, *case.inputs(torch.float16))
+    assert found == {torch.float16, torch.float32}
+    assert dtypes(case.function, *case.inputs(torch.bfloat16)) == {torch.bfloat16}
+
+
 def test_float32_and_float64_stay() -> None:
     for dtype in (torch.float32, torch.float64):
         inputs = CASES["linear"].inputs(dtype)
