@@ -95,12 +95,14 @@ def inlined_where(
     refuses: Callable[[Pointwise, Sequence[Node], bool], str],
     prepared: Callable[[Node], Node] = lambda node: node,
     anyway: Callable[[Pointwise, Node], bool] = lambda producer, consumer: False,
+    expanded: Callable[[Pointwise], Pointwise] = lambda producer: producer,
 ) -> Graph:
     """Return the graph with producers computed inside their consumers, where that is legal.
 
     `refuses` takes a producer, its consumers, and whether it is in memory in any case. It returns
     why the producer is stored, or an empty text. It is not asked about consumers that compute a
     producer `anyway`, unless that is in memory. `prepared` rewrites a node that has its producers.
+    What consumers compute is the `expanded` producer, which may contain its own producers.
     """
     nodes: dict[str, Node] = {node.name: node for node in graph.nodes}
     position = {name: k for k, name in enumerate(nodes)}
@@ -116,10 +118,9 @@ def inlined_where(
     updated = {name for node in graph.nodes for name in written(node)}
     for name in position:
         producer = nodes[name] = prepared(nodes[name])
-        if not isinstance(producer, Pointwise) or not plain(producer):
+        if not isinstance(producer, Pointwise) or not plain(producer) or name in updated:
             continue
-        if producer.into or name in updated:
-            continue
+        producer = expanded(producer)
         consumers = [nodes[u] for u in users.get(name, ())]
         certain = [c for c in consumers if name not in in_memory and anyway(producer, c)]
         others = [c for c in consumers if c not in certain]
@@ -169,9 +170,9 @@ def overwrites_unread(node: LoopNode, memory: Mapping[str, str]) -> bool:
 
 
 def plain(node: Pointwise) -> bool:
-    """Return whether the index of a node consists of its axes, as lowering makes it."""
+    """Return whether a node fills its own memory at its axes, as lowering makes it."""
     axes = {i for i in node.index if i.constant is None}
-    return axes == {to_index(a) for a in node.axes}
+    return not node.into and axes == {to_index(a) for a in node.axes}
 
 
 def too_expensive(producer: Pointwise, consumers: Sequence[Node], in_memory: bool) -> str:

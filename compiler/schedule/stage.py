@@ -33,7 +33,7 @@ PREFIX = {"cpu": "cpp", "cuda": "triton"}
 
 def schedule_graph(graph: Graph, gate: Gate) -> Schedule:
     """Return the kernels and extern calls of a graph, fused as far as the gate allows."""
-    graph = recompute_producers(places_by_value(graph, gate), gate, {})
+    graph = recompute_producers(places_by_value(graph, gate), gate)
     graph, repeated = split_short_rows(graph, gate)
     graph, wide = widen_gathers(graph, gate)
     graph, divided = split_reductions(graph, gate)

@@ -11,6 +11,7 @@ from tcdebug.compiler.codegen.triton.emit import LOOP, TOP, TritonEmitter, Trito
 from tcdebug.compiler.codegen.triton.idioms import with_idioms
 from tcdebug.compiler.codegen.triton.online_softmax import online
 from tcdebug.compiler.codegen.triton.places import NO_PLACE
+from tcdebug.compiler.codegen.triton.row_tiles import runs_along_outer
 from tcdebug.compiler.codegen.triton.text import TYPES, TritonIndex
 from tcdebug.compiler.codegen.triton.tiles import Tile, TileDimension, widest
 from tcdebug.compiler.ir.arithmetic.index import Axis, Index, product
@@ -266,19 +267,30 @@ class TritonKernelWriter:
         self.emit.add(f"result_{node.name} = {scan.result()}", LOOP)
         self._keep(node, TritonValue(f"result_{node.name}", BOTH, LOOP))
 
-    def _groups(self, elements: str = "") -> str:
-        """The shape of states per group, where a group is the elements of one vector load."""
-        size = min(16 // widest(self.kernel), self.tile.group("r").block)
-        return f"[XBLOCK, RBLOCK // {size}{elements and f', {size}'}]"
+    def _group(self) -> int:
+        """The elements of a row with one maximum and one sum: those of one vector load."""
+        return min(16 // widest(self.kernel), self.tile.group("r").block)
+
+    def _groups(self) -> str:
+        """The shape of states per group."""
+        return f"[XBLOCK, RBLOCK // {self._group()}]"
 
     def _accumulate_distances(self, node: FlatNode) -> None:
-        """Accumulate a maximum and a sum of exp(x - maximum), with one state per group."""
-        largest = self.online[node.name]
+        """Accumulate a maximum and a sum of exp(x - maximum), with one state per group.
+
+        The elements of a group should be in one thread, which has neighbours of a row, but elements
+        of a column that are far apart.
+        """
+        largest, size = self.online[node.name], self._group()
         accumulator = TritonAccumulator(largest, "max", node.body.dtype, node.body.dtype)
         values = self._masked(accumulator, node, LOOP)
         states = f"best_{largest}, sum_{node.name}"
-        groups = f"tl.reshape({values}, {self._groups('elements')})"
-        self.emit.add(f"{states} = library.add_distances({states}, {groups})", LOOP)
+        shape, within = f"[XBLOCK, RBLOCK // {size}, {size}]", 2
+        if runs_along_outer(self.kernel):
+            shape, within = f"[XBLOCK, {size}, RBLOCK // {size}]", 1
+        groups = f"tl.reshape({values}, {shape})"
+        text = f"{states} = library.add_distances({states}, {groups}, {within})"
+        self.emit.add(text, LOOP)
 
     def _leave_earlier_sweeps(self, segment: Segment) -> None:
         """Forget values of earlier sweeps, which are recomputed where needed."""

@@ -210,15 +210,16 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
-def add_distances(best, total, values):
+def add_distances(best, total, values, within: tl.constexpr):
     """Update the maximum of each group, and the sum of exp(x - maximum), with more values.
 
-    The last dimension of `values` is that of a group. The maximum may be infinite; differences are
-    taken from a finite number, so that they are not NaN for groups without values.
+    `within` is the dimension of `values` along a group. The maximum may be infinite; differences
+    are taken from a finite number, so that they are not NaN for groups without values.
     """
-    largest = maximum(best, tl.reduce(values, 2, maximum))
+    largest = maximum(best, tl.reduce(values, within, maximum))
     finite = tl.maximum(largest, LOWEST)
-    added = tl.sum(libdevice.exp2((values - finite[:, :, None]) * LOG2_E), 2)
+    distances = values - tl.expand_dims(finite, within)
+    added = tl.sum(libdevice.exp2(distances * LOG2_E), within)
     return largest, total * libdevice.exp2((best - finite) * LOG2_E) + added
 
 

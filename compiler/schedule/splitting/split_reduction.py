@@ -36,8 +36,8 @@ from tcdebug.compiler.ir.graph import (
 from tcdebug.compiler.ir.operations import SCANS, neutral
 from tcdebug.compiler.schedule.splitting.split_variance import (
     DividedSum,
-    is_of_distances,
     split_distances,
+    sum_of_the_mean,
 )
 
 UNIT = "fuse.split_reduction"
@@ -47,6 +47,8 @@ PROGRAMS = 132 * 8
 """The number of programs of 8 warps that keeps a large GPU busy."""
 PIECE = 4096
 """The fewest elements that a program should combine."""
+CACHE, CACHED = 1 << 25, 1 << 14
+"""Of more bytes that are read twice, pieces have at most so many, to be in a cache once again."""
 FEWEST = 4
 """Fewer pieces than this are not worth a second step."""
 FEWEST_ACROSS = 8
@@ -84,12 +86,14 @@ def split_reductions(graph: Graph, gate: Gate) -> tuple[Graph, dict[str, str]]:
     divided: dict[str, DividedSum] = {}
     parts: dict[str, str] = {}
     taken = {node.name for node in graph.nodes}
+    means = _sums_of_means(graph)
     left: list[Node] = [*reversed(graph.nodes)]
     while left:
         node = left.pop()
         reduction = node if isinstance(node, Reduction) else None
-        total = is_of_distances(reduction, divided) if reduction else None
-        found = pieces(reduction, buffers) if reduction else None
+        total = divided.get(means.get(node.name, ""))
+        twice = node.name in means.values()
+        found = pieces(reduction, buffers, twice=twice) if reduction else None
         if (found is None and total is None) or not gate.allows(UNIT, node.name):
             nodes.append(node)
             if (row := _rows(node, summed, buffers)) is not None:
@@ -115,6 +119,13 @@ def split_reductions(graph: Graph, gate: Gate) -> tuple[Graph, dict[str, str]]:
     return replace(graph, nodes=tuple(nodes)), parts
 
 
+def _sums_of_means(graph: Graph) -> dict[str, str]:
+    """Sum of squared distances -> the sum that their mean is of."""
+    sums = {node.name: node for node in graph.nodes if isinstance(node, Reduction)}
+    found = {name: sum_of_the_mean(node, sums) for name, node in sums.items()}
+    return {name: total.name for name, total in found.items() if total is not None}
+
+
 def fresh(name: str, taken: set[str]) -> str:
     """Return a name that is not taken yet, and take it."""
     while name in taken:
@@ -123,14 +134,21 @@ def fresh(name: str, taken: set[str]) -> str:
     return name
 
 
-def pieces(node: Reduction, buffers: Mapping[str, Buffer]) -> Pieces | None:
-    """Return how to divide the elements of a reduction; None if it stays as it is."""
+def pieces(node: Reduction, buffers: Mapping[str, Buffer], *, twice: bool = False) -> Pieces | None:
+    """Return how to divide the elements of a reduction; None if it stays as it is.
+
+    If they are read `twice`, for a mean and a variance, pieces are small enough for a cache.
+    """
     if node.out.device.type not in DEVICES or node.kind not in KINDS:
         return None
     across = reads_across(node, buffers)
     wanted = count_of_pieces(node, across=across)
     if wanted < (FEWEST_ACROSS if across else FEWEST):
         return None
+    inner = estimate(product(a.size for a in node.reduced)) * _together(node, across)
+    read = estimate(product(a.size for a in (*node.axes, *node.reduced))) * itemsize(_source(node))
+    if twice and read > CACHE:
+        wanted = max(wanted, inner * itemsize(_source(node)) // CACHED)
     if not across:
         return _along(node, _by_stride(node, buffers)[::-1], wanted)
     found = _one_axis(node, wanted)
@@ -148,10 +166,16 @@ def count_of_pieces(node: Reduction | Scan, *, across: bool) -> int:
     inner = estimate(product(a.size for a in node.reduced))
     if rows == 0 or inner == 0 or (rows >= PROGRAMS * 8 and not across):
         return 0
-    together = min(COLUMN_BYTES // itemsize(_source(node)), rows) if across else 1
+    together = _together(node, across)
     programs = max(1, rows // together)
     busy = PROGRAMS * 2 if across else PROGRAMS  # programs of 4 warps if across
     return min(busy // programs, inner * together // PIECE)
+
+
+def _together(node: Reduction | Scan, across: bool) -> int:
+    """Return how many neighbouring results one program computes."""
+    rows = estimate(product(a.size for a in node.axes))
+    return min(COLUMN_BYTES // itemsize(_source(node)), rows) if across else 1
 
 
 def _one_axis(node: Reduction, wanted: int) -> Pieces | None:
@@ -257,7 +281,7 @@ def split(node: Reduction, by: Pieces, name: str) -> DividedSum:
     load = Load(part.dtype, name, tuple(map(to_index, read)))
     first = replace(node, out=part, axes=axes, reduced=inner, index=where, body=body)
     last = replace(node, reduced=again, body=load)
-    return DividedSum(node, first, last, count, guarded)
+    return DividedSum(first, last, count, guarded)
 
 
 def _length(by: Pieces, piece: Axis, within: Axis) -> Expr:

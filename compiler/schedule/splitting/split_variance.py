@@ -23,7 +23,6 @@ from tcdebug.compiler.ir.graph import Reduction
 class DividedSum:
     """A sum that is computed in two steps: the sum of each piece, and the sum of these."""
 
-    whole: Reduction
     pieces: Reduction
     combined: Reduction
     count: Expr
@@ -32,8 +31,8 @@ class DividedSum:
     """Whether some pieces have fewer elements, so that the body of `pieces` has a guard."""
 
 
-def is_of_distances(node: Reduction, sums: Mapping[str, DividedSum]) -> DividedSum | None:
-    """Return the divided sum if a node adds up squared distances from its mean, else None."""
+def sum_of_the_mean(node: Reduction, sums: Mapping[str, Reduction]) -> Reduction | None:
+    """Return the sum of a mean if a node adds up squared distances from that mean, else None."""
     body = node.body
     if node.kind != "sum" or not isinstance(body, Call) or body.name != "mul":
         return None
@@ -45,15 +44,14 @@ def is_of_distances(node: Reduction, sums: Mapping[str, DividedSum]) -> DividedS
     found = sums.get(read.pop()) if len(read) == 1 else None
     if found is None or not mean.axes.isdisjoint(node.reduced):
         return None
-    same = (found.whole.axes, found.whole.reduced) == (node.axes, node.reduced)
-    summed = found.whole.body
-    return found if same and cast(value, summed.dtype).key == summed.key else None
+    same = (found.axes, found.reduced) == (node.axes, node.reduced)
+    return found if same and cast(value, found.body.dtype).key == found.body.key else None
 
 
 def split_distances(node: Reduction, total: DividedSum, name: str) -> tuple[Reduction, Reduction]:
     """Return the squared distances of each piece from its mean, and of all from the node's mean.
 
-    `total` is what `is_of_distances` returned, and `name` the name of the first result.
+    `total` is the divided sum of that mean, and `name` the name of the first result.
     """
     first, last = total.pieces, total.combined
     assert isinstance(last.body, Load) and isinstance(node.body, Call)

@@ -79,14 +79,58 @@ def test_what_a_consumer_reads_elsewhere_or_in_part_is_computed_again(name: str)
     assert sum(map(len, off)) > sum(map(len, expected))
 
 
+def columns_of(rows: torch.Tensor) -> torch.Tensor:
+    return (rows - rows.mean(0)).abs().sum(0)
+
+
+def rolled_past_rows(x: torch.Tensor) -> torch.Tensor:
+    rows = x.softmax(1)
+    return rows.roll(1, 0) - rows.mean(1, keepdim=True)
+
+
+COLUMNS = ["mean_sum_piece"], ["mean_sum"], ["sum_2_sum_piece"], ["sum_2_sum"]
+AFTER_ROWS: dict[str, tuple[Function, list[list[str]]]] = {
+    "columns": (lambda x: columns_of(x.softmax(1).tanh()), [["amax_max", "sum_1_sum"], *COLUMNS]),
+    "rows in another order": (rolled_past_rows, [["amax_max", "sum_1_sum"], ["sub_1"]]),
+}
+
+
+@pytest.mark.parametrize("name", AFTER_ROWS)
+def test_kernels_after_one_of_rows_compute_its_elements_from_values_of_rows(name: str) -> None:
+    function, expected = AFTER_ROWS[name]
+    assert stored(function, lambda: cuda(40_000, 100)) == expected
+
+
+def test_what_takes_longer_to_compute_than_to_read_is_stored_and_read() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        rows = x.softmax(1).tanh().sin().exp().cos().sigmoid()
+        return columns_of(rows), (rows * 2 + 1).roll(1, 0).sum(1)
+
+    kernels = stored(function, lambda: cuda(40_000, 100))
+    assert kernels == [["sigmoid"], *COLUMNS, ["sum_3_sum"]]
+
+
+def test_what_a_sum_of_everything_reads_is_computed_in_the_kernel_of_rows() -> None:
+    kernels = stored(lambda x: x.softmax(1).tanh().sum(), lambda: cuda(40_000, 100))
+    assert kernels == [["sum_2_sum_piece"], ["sum_2_sum_piece_"], ["sum_2_sum"]]
+
+
+def test_means_of_columns_that_only_the_shared_cache_holds_cost_as_much_as_half_of_an_element() -> (
+    None
+):
+    def function(x: torch.Tensor) -> torch.Tensor:
+        x = x - x.mean(0)
+        x = F.gelu(x - x.mean(0))
+        return (x - x.mean(-1, keepdim=True)).sum(-1)
+
+    assert ["mul_2"] in [kept[-1:] for kept in stored(function, lambda: cuda(2048, 64, 56, 56))]
+    few = stored(function, lambda: cuda(2048 * 64 * 56, 56))
+    assert all("mul_2" not in kept for kept in few)
+
+
 def with_kept_exponentials(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     exponentials = (x - x.amax(0)).exp()
     return exponentials, exponentials.sum(0)
-
-
-def after_a_kernel_of_rows(x: torch.Tensor) -> torch.Tensor:
-    rows = x.softmax(1).tanh()
-    return (rows - rows.mean(0)).abs().sum(0)
 
 
 def scanned_from_the_end(x: torch.Tensor) -> torch.Tensor:
@@ -97,7 +141,6 @@ def scanned_from_the_end(x: torch.Tensor) -> torch.Tensor:
 STORED: dict[str, tuple[Function, str]] = {
     "a result of the program": (with_kept_exponentials, "exp"),
     "what a scan reads in another order": (scanned_from_the_end, "exp"),
-    "what the kernel of its operands computes": (after_a_kernel_of_rows, "tanh"),
 }
 
 

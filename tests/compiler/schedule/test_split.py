@@ -66,20 +66,27 @@ def test_columns_for_half_of_the_programs_are_not_cut() -> None:
 
 
 VARIANCES: dict[str, tuple[Loss, tuple[int, ...], list[list[str]]]] = {
-    "of columns": (lambda x: x.var(0), (61_976, 251), [["[254, 251]"] * 2, ["[251]"]]),
+    "of columns": (lambda x: x.var(0), (61_976, 251), [["[488, 251]"] * 2, ["[251]"]]),
     "of columns in pieces of two lengths": (
-        lambda x: x.var(0), (61_979, 251), [["[301, 251]"] * 2, ["[251]"]],
+        lambda x: x.var(0), (61_979, 251), [["[484, 251]"] * 2, ["[251]"]],
+    ),
+    "of columns that a cache holds": (
+        lambda x: x.var(0), (30_988, 251), [["[244, 251]"] * 2, ["[251]"]],
+    ),
+    "of channels": (
+        lambda x: x.var((0, 2)), (512, 32, 3136),
+        [["[512, 32]"] * 2, ["[1, 32, 1]"], ["[16, 32]"], ["[32]"]],
     ),
     "of few columns in many pieces": (
         lambda x: x.var(0), (800_024, 13),
-        [["[2112, 13]"] * 2, ["[1, 13]"], ["[44, 13]"], ["[13]"]],
+        [["[2539, 13]"] * 2, ["[1, 13]"], ["[50, 13]"], ["[13]"]],
     ),
     "of everything": (lambda x: x.var(), (4096, 1000), [["[1024]"] * 2, ["[]"]]),
     "of rows": (lambda x: x.var(1), (4096, 1000), [["[4096]"]]),
     "of many columns": (lambda x: x.var(0), (1021, 15360), [["[15360]"]]),
     "written out": (
         lambda x: (x - x.sum(0) / 3).square().sum(0), (61_976, 251),
-        [["[254, 251]"] * 2, ["[251]"]],
+        [["[488, 251]"] * 2, ["[251]"]],
     ),
 }  # fmt: skip
 

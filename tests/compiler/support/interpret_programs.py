@@ -138,6 +138,14 @@ def recomputed(x: torch.Tensor) -> Any:
     return largest, (quotient == largest).sum(-1)
 
 
+def after_rows(x: torch.Tensor) -> Any:
+    """Sums of columns, and rows in another order, of what a kernel of rows would store."""
+    rows = x.softmax(1).tanh()
+    turned = rows.roll(1, 0) - rows.mean(1, keepdim=True)
+    x.add_(1)
+    return (rows - rows.mean(0)).abs().sum(0), turned, rows.sum()
+
+
 def short_rows(x: torch.Tensor, y: torch.Tensor) -> Any:
     """Reductions of five elements that lie apart, and of two by three."""
     positive = x > 0
@@ -240,6 +248,11 @@ def programs() -> dict[str, Program]:
         "over what dies in loops": (lambda x, y: (x @ y).softmax(-1), (r(5, 7), r(7, 901)), LOOPED),
         "softmax in loops": (lambda x: torch.softmax(x, -1), (rows(100),), LOOPED),
         "log softmax in loops": (lambda x: torch.log_softmax(x, -1), (r(5, 3001),), LOOPED),
+        "softmax of columns in loops": (
+            lambda x: (x.softmax(0), x[:, :30].log_softmax(0)),
+            (rows(1031).t().contiguous(),),
+            LOOPED,
+        ),
         "softmax twice": (
             lambda x, y: (torch.softmax(x, -1), torch.softmax(x * y, -1)),
             (r(5, 70), r(5, 70)),
@@ -320,6 +333,7 @@ def further_programs() -> dict[str, Program]:
             (),
         ),
         "recomputed quotients": (recomputed, (r(40, 56),), ()),
+        "recomputed after rows": (after_rows, (r(70, 33),), ()),
         "doubles": (lambda x: x * 0.1 + 1e-300, (r(5, 6).double(),), ()),
         "zeros with a sign": (lambda x: (torch.where(x > 0, x, -0.0), -x), (r(5, 6),), ()),
     }
