@@ -5,6 +5,9 @@ only without gradients, and the operators after them that compute the same resul
 (`FOLLOWERS`). Copies convert the layout where a chain begins and ends. Guarantees eager's strides
 at every other node. Changes nothing if more elements would be copied than convolutions and poolings
 read and write.
+
+For half types on processors with AMX, it also matches gradients of convolutions and poolings, and
+tensors that are only saved for backward stay in channels-last layout.
 """
 
 from __future__ import annotations
@@ -18,11 +21,20 @@ from torch import fx
 
 from tcdebug.compiler.effects import as_tuple
 from tcdebug.compiler.ir.arithmetic.size_estimate import elements
+from tcdebug.compiler.ir.operations import HALVES
 from tcdebug.compiler.passes.replacement import FIXED_STRIDES
 
 aten = torch.ops.aten
 prims = torch.ops.prims
 
+IMAGES: dict[Any, tuple[int, ...]] = {
+    aten.convolution.default: (0,),
+    aten.convolution_backward.default: (0, 1),
+    aten.max_pool2d_with_indices_backward.default: (0, 1, 7),
+    aten.avg_pool2d_backward.default: (0, 1),
+}
+"""Convolutions, and gradients -> the positions of the images among the operands."""
+TRANSPOSED: dict[Any, int] = {aten.convolution.default: 6, aten.convolution_backward.default: 7}
 POOLS = (
     aten.max_pool2d_with_indices.default,
     aten.avg_pool2d.default,
@@ -56,29 +68,41 @@ VECTOR_BYTES, FEW = 16, 4
 class Plan:
     """The changes of layout that the pass would make, and the copies they need."""
 
+    tiles: bool
+    """Whether the processor multiplies the convolutions' images in tiles (AMX).
+
+    Gradients are then turned too, and tensors that are only saved for backward stay turned.
+    """
+    mixes: bool = True
+    """Whether pointwise operators follow that also read operands of the old layout."""
     results: dict[fx.Node, Any] = field(default_factory=dict)
     """Node whose layout would change -> its new fake result."""
     entering: dict[fx.Node, list[fx.Node]] = field(default_factory=dict)
     """Value to copy to channels-last -> the convolutions that read it."""
     leaving: dict[fx.Node, None] = field(default_factory=dict)
     """Values of a new layout with a reader that needs the old layout."""
+    across: int = 0
+    """Elements that are read in one layout by a node with the other."""
     gains: float = 0
     """Elements that convolutions and poolings read and write in channels-last layout, each times
     what it is worth."""
 
     @property
-    def pays(self) -> bool:
-        """Whether more elements are processed faster than are copied."""
+    def worth(self) -> float:
+        """How many more elements are processed faster than are copied or read across."""
         copied = [value.meta["val"] for value in (*self.entering, *self.leaving)]
         if not all(isinstance(value, torch.Tensor) for value in copied):
-            return False
-        return self.gains > sum(elements(value.shape) for value in copied)
+            return 0
+        across = self.across if self.tiles else 0
+        return self.gains - across - sum(elements(value.shape) for value in copied)
 
 
 def channels_last(graph: fx.Graph) -> bool:
     """Run chains of convolutions and poolings in channels-last layout."""
-    plan = _plan(graph)
-    if not plan.pays:
+    tiles = any(n.target in IMAGES and _has_amx(_images(n)[-1].meta["val"]) for n in graph.nodes)
+    plans = [_planned(graph, Plan(tiles, mixes)) for mixes in ((True, False) if tiles else (True,))]
+    plan = max(plans, key=lambda plan: plan.worth)
+    if plan.worth <= 0:
         return False
     old = {node: node.meta["val"] for node in plan.leaving}
     for node, result in plan.results.items():
@@ -86,7 +110,9 @@ def channels_last(graph: fx.Graph) -> bool:
     for value, convolutions in plan.entering.items():
         turned = _copy(graph, value, torch.channels_last)
         for node in convolutions:
-            node.update_arg(0, turned)
+            for position in IMAGES[node.target]:
+                if node.args[position] is value:
+                    node.update_arg(position, turned)
     for value in plan.leaving:
         readers = [user for user in value.users if user not in plan.results]
         back = _copy(graph, value, torch.contiguous_format)
@@ -96,51 +122,127 @@ def channels_last(graph: fx.Graph) -> bool:
     return True
 
 
-def _plan(graph: fx.Graph) -> Plan:
-    plan = Plan()
+def _planned(graph: fx.Graph, plan: Plan) -> Plan:
+    """Complete a plan that is empty."""
     for node in graph.nodes:
         moved = [v for v in node.all_input_nodes if v in plan.results]
-        if _is_convolution(node) and _turn(plan, node):
-            plan.leaving.update(dict.fromkeys(v for v in moved if v is not node.args[0]))
+        if plan.tiles and _was_saved(node):
+            plan.results[node] = node.meta["val"]
+        elif _is_convolution(plan, node) and _turn(plan, node):
+            plan.leaving.update(dict.fromkeys(v for v in moved if v not in _images(node)))
             plan.gains += _worth(node) * _touched(plan, node)
-        elif moved and _follows(node):
+        elif moved and _follows(node) and (plan.mixes or not _unturned(plan, node)):
             result = node.target(*_values(plan, node.args), **_values(plan, node.kwargs))
+            if unturned := _unturned(plan, node):
+                result = aten.clone.default(result, memory_format=torch.channels_last)
+                plan.across += sum(elements(v.meta["val"].shape) for v in unturned)
             if _layout(result) != _layout(node.meta["val"]):
                 plan.results[node] = result
             plan.gains += _touched(plan, node) if node.target in POOLS else 0
         else:
-            plan.leaving.update(dict.fromkeys(moved))
+            kept = _only_saved(node) if plan.tiles else []
+            _leave(plan, [value for value in moved if value not in kept])
     return plan
 
 
+def _leave(plan: Plan, values: list[fx.Node]) -> None:
+    """Plan copies for a reader that needs the old layout.
+
+    The readers of an input are known to take its layout, but read it across.
+    """
+    for value in values:
+        if value.op == "placeholder":
+            plan.across += elements(value.meta["val"].shape)
+        else:
+            plan.leaving[value] = None
+
+
+def _unturned(plan: Plan, node: fx.Node) -> list[fx.Node]:
+    """Return the images of the old layout that a pointwise operator reads beside turned ones.
+
+    None without AMX, where the operator decides on the layout of its result.
+    """
+    if not plan.tiles or torch.Tag.pointwise not in getattr(node.target, "tags", ()):
+        return []
+    size = node.meta["val"].shape
+    return [
+        value
+        for value in node.all_input_nodes
+        if value not in plan.results
+        and len(size) == 4
+        and value.meta["val"].shape == size
+        and not _laid_out(value.meta["val"], torch.channels_last)
+    ]
+
+
+def _was_saved(node: fx.Node) -> bool:
+    """Return whether a node is an input that a forward may have left in channels-last layout."""
+    value = node.meta.get("val")
+    if node.op != "placeholder" or not isinstance(value, torch.Tensor) or value.dim() != 4:
+        return False
+    turned = _laid_out(value, torch.channels_last) and not _laid_out(value, torch.contiguous_format)
+    return turned and value.device.type == "cpu"
+
+
+def _only_saved(output: fx.Node) -> list[fx.Node]:
+    """Return what a graph only saves for a backward."""
+    visible = output.meta.get(FIXED_STRIDES)
+    results: Any = output.args[0] if output.op == "output" and visible is not None else []
+    return [value for value in results[visible:] if value not in results[:visible]]
+
+
+def _images(node: fx.Node) -> list[fx.Node]:
+    """Return the images among the operands of a convolution or gradient."""
+    operands: Any = node.args
+    return [operands[position] for position in IMAGES[node.target]]
+
+
 def _turn(plan: Plan, node: fx.Node) -> bool:
-    """Plan a convolution of an image in channels-last layout; return False if its result is not."""
-    value, function = node.args[0], cast(Any, node.target)
-    assert isinstance(value, fx.Node)
-    x = _value(plan, value)
-    entering = not _laid_out(x, torch.channels_last)
-    if entering:
-        x = aten.clone.default(x, memory_format=torch.channels_last)
-    result = function(x, *_values(plan, node.args[1:]))
-    if not _laid_out(result, torch.channels_last):
+    """Plan a convolution of images in channels-last layout; return False if its result is not."""
+    operands, entering = list(_values(plan, node.args)), []
+    for position, image in zip(IMAGES[node.target], _images(node), strict=True):
+        if not _laid_out(operands[position], torch.channels_last):
+            turned = aten.clone.default(operands[position], memory_format=torch.channels_last)
+            operands[position] = turned
+            entering.append(image)
+    result = cast(Any, node.target)(*operands)
+    image = as_tuple(result)[0]
+    if image is not None and not _laid_out(image, torch.channels_last):
         return False
     plan.results[node] = result
-    if entering:
+    for value in entering:
         plan.entering.setdefault(value, []).append(node)
     return True
 
 
-def _is_convolution(node: fx.Node) -> bool:
-    """Whether a node is a two-dimensional convolution that is faster in channels-last layout."""
-    if node.target is not aten.convolution.default:
+def _is_convolution(plan: Plan, node: fx.Node) -> bool:
+    """Whether a node is a two-dimensional convolution that is faster in channels-last layout.
+
+    On processors with AMX also gradients, of a pooling if its operand was saved in that layout.
+    """
+    if node.target not in IMAGES:
         return False
-    value = node.meta["val"]
-    return bool(
-        value.dim() == 4
-        and value.dtype in FLOATS
-        and _laid_out(value, torch.contiguous_format)
-        and (_has_onednn(value) or (value.device.type == "cuda" and not _saves(node.graph)))
-    )
+    images = _images(node)
+    x, value = images[-1].meta["val"], as_tuple(node.meta["val"])[0]
+    if node.target is not aten.convolution.default:
+        x = images[1].meta["val"]
+        if not _has_amx(x) or (len(images) == 3 and images[1] not in plan.results):
+            return False
+    if x.dim() != 4 or x.dtype not in FLOATS:
+        return False
+    if value is not None and not _laid_out(value, torch.contiguous_format):
+        return False
+    return _has_onednn(x) or (x.device.type == "cuda" and not _saves(node.graph))
+
+
+def _has_amx(value: Any) -> bool:
+    """Return whether a CPU multiplies matrices of the dtype of a tensor in tiles."""
+    halves = isinstance(value, torch.Tensor) and value.dtype in HALVES
+    return halves and value.device.type == "cpu" and _multiplies_tiles()
+
+
+def _multiplies_tiles() -> bool:
+    return bool(torch.cpu.get_capabilities().get("amx_tile"))
 
 
 def _has_onednn(value: torch.Tensor) -> bool:
@@ -159,12 +261,12 @@ def _worth(node: fx.Node) -> float:
     Decision 14 has the measurements.
     """
     given: Any = node.args
-    x, value = given[0].meta["val"], node.meta["val"]
-    if value.device.type == "cuda":
+    x, value = given[0].meta["val"], as_tuple(node.meta["val"])[0]
+    if x.device.type == "cuda":
         return _worth_on_gpu(x, given[1].meta["val"], groups=given[8])
-    if given[6]:  # it is transposed
-        return 2
-    if value.dtype != torch.float32 and torch.cpu.get_capabilities().get("amx_tile"):
+    if node.target not in TRANSPOSED:
+        return 1
+    if given[TRANSPOSED[node.target]] or _has_amx(x):
         return 2
     in_blocks = all(isinstance(n, int) and n % BLOCK == 0 for n in (x.shape[1], value.shape[1]))
     return 0.25 if in_blocks else 1
@@ -230,8 +332,9 @@ def _values(plan: Plan, arguments: Any) -> Any:
 
 def _touched(plan: Plan, node: fx.Node) -> int:
     """The number of elements of the images that a convolution or pooling reads and writes."""
-    written = as_tuple(node.meta["val"])[0]
-    return elements(_value(plan, node.args[0]).shape) + elements(written.shape)
+    images = _images(node) if node.target in IMAGES else [node.args[0]]
+    found = [*(_value(plan, image) for image in images), as_tuple(node.meta["val"])[0]]
+    return sum(elements(image.shape) for image in found if image is not None)
 
 
 def _layout(result: Any) -> Any:

@@ -354,9 +354,10 @@ def readers_of(graph: Graph) -> dict[str, set[str]]:
 
 
 def crosses(loops: Loops, buffers: Mapping[str, Buffer], readers: Mapping[str, set[str]]) -> bool:
-    """Return whether a kernel reads its operands along one axis and stores along another.
+    """Return whether a kernel that stores reads or stores along several axes.
 
-    Either the loads or the stores of a vector would touch a cache line for each element. A kernel
+    Some of the loads or stores of a vector would touch a cache line for each element. On a GPU, one
+    axis along which it both reads and stores is enough. A kernel
     without reductions transposes blocks of what it reads, and one on a CPU that reduces short rows
     transposes those (codegen/cpp/transposed_loads.py). On a GPU, rows may lie along memory.
     """
@@ -373,9 +374,11 @@ def crosses(loops: Loops, buffers: Mapping[str, Buffer], readers: Mapping[str, s
                 )
         if isinstance(node, Pointwise) and not readers.get(node.name, set()) <= made:
             along_stores |= _runs_along(node.out.address(node.index), loops, on_gpu=on_gpu)
-    if not along_loads or not along_stores or along_loads & along_stores:
+    if not along_loads or not along_stores or len(along_loads | along_stores) < 2:
         return False
     rows = estimate(product(a.size for a in loops.inner))
+    if on_gpu and along_loads & along_stores:
+        return False
     if on_gpu:
         return rows > LONGEST_TURNED_ROW or (along_loads | along_stores).isdisjoint(loops.inner)
     return rows > LONGEST_TRANSPOSED_ROW or not along_stores & set(loops.inner)

@@ -27,6 +27,7 @@ from tcdebug.compiler.ir.expr import (
     walk,
 )
 from tcdebug.compiler.ir.graph import (
+    Buffer,
     Extern,
     Graph,
     LoopNode,
@@ -42,6 +43,7 @@ from tcdebug.compiler.ir.graph import (
 )
 from tcdebug.compiler.ir.linear_parts import linear_parts
 from tcdebug.compiler.schedule.short_choices import apart
+from tcdebug.compiler.schedule.splitting.split_across import apart_across, whole_loads
 
 UNIT = "fuse.inline"
 CHEAP_ARITHMETIC = 4
@@ -65,7 +67,8 @@ def inline_producers(graph: Graph, gate: Gate) -> Graph:
 
     A producer may lose all consumers but one, and so become cheap. Therefore this is repeated.
     """
-    sizes = {name: buffer.size for name, buffer in graph.buffers().items()}
+    buffers = graph.buffers()
+    sizes = {name: buffer.size for name, buffer in buffers.items()}
 
     def prepared(node: Node) -> Node:
         chosen = with_chosen_places(node, sizes)
@@ -77,11 +80,14 @@ def inline_producers(graph: Graph, gate: Gate) -> Graph:
     stored |= {given.name for given in graph.inputs} | graph.constants.keys()
 
     def anyway(producer: Pointwise, consumer: Node) -> bool:
-        more = [load for load in _whole_loads(producer) if load.buffer not in stored]
+        more = [load for load in whole_loads(producer) if load.buffer not in stored]
         return reads_few(producer, consumer) and len(more) <= 1  # which may then be stored
 
+    def refuses(producer: Pointwise, consumers: Sequence[Node], in_memory: bool) -> str:
+        return too_expensive(producer, consumers, in_memory, buffers)
+
     for _ in graph.nodes:
-        changed = inlined_where(graph, gate, UNIT, too_expensive, prepared, anyway)
+        changed = inlined_where(graph, gate, UNIT, refuses, prepared, anyway)
         if [*map(id, changed.nodes)] == [*map(id, graph.nodes)]:
             break
         graph = changed
@@ -175,7 +181,12 @@ def plain(node: Pointwise) -> bool:
     return not node.into and axes == {to_index(a) for a in node.axes}
 
 
-def too_expensive(producer: Pointwise, consumers: Sequence[Node], in_memory: bool) -> str:
+def too_expensive(
+    producer: Pointwise,
+    consumers: Sequence[Node],
+    in_memory: bool,
+    buffers: Mapping[str, Buffer],
+) -> str:
     """Return why computing a producer inside its consumers does not pay; empty if it pays."""
     loops = [c for c in consumers if not isinstance(c, Extern)]
     if not loops:
@@ -192,10 +203,12 @@ def too_expensive(producer: Pointwise, consumers: Sequence[Node], in_memory: boo
     if any(apart(producer, consumer) for consumer in loops):
         return "short rows leave no vectors for a function"
     if len(loops) == 1:
-        if len(_whole_loads(producer)) > MOST_READ_ACROSS and _turned(producer, loops[0]):
+        if len(whole_loads(producer)) > MOST_READ_ACROSS and _turned(producer, loops[0]):
             return f"its consumer stores in another order, across which {cost} are slow"
         if _repeated(producer, loops[0], work) <= CHEAP_ARITHMETIC:
             return ""
+    elif any(apart_across(producer, consumer, buffers) for consumer in loops):
+        return "it is read several times, and its operands have different neighbours"
     if reads_indirectly(producer.body):
         return "it is read several times, and reads through an indirect index"
     if work > CHEAP_ARITHMETIC or read > CHEAP_LOADS:
@@ -250,12 +263,6 @@ def _repeated(producer: Pointwise, consumer: LoopNode, work: int) -> float:
         return 0.0
     more = max(0.0, estimate(domain) / max(1, estimate(producer.out.numel)) - 1)
     return math.inf if more and reads_indirectly(producer.body) else more * (work + 1)
-
-
-def _whole_loads(producer: Pointwise) -> list[Load]:
-    """Return the loads of elements that a producer reads anew at each of its points."""
-    axes = {axis for axis in producer.axes if axis.size.constant != 1}
-    return [e for e in loads(producer.body) if axes <= {a for i in e.index for a in i.axes}]
 
 
 def _turned(producer: Pointwise, consumer: LoopNode) -> bool:

@@ -113,6 +113,7 @@ class _NotInlined:
             for name in reads(node):
                 self._readers.setdefault(name, []).append(node)
         self._outputs = output_refs(schedule.graph)
+        self._buffers = schedule.graph.buffers()
         self.readers = readers_of(schedule.graph)
 
     def why(self, name: str, reader: LoopNode) -> str:
@@ -124,7 +125,7 @@ class _NotInlined:
             return "the gate denied it"
         readers = self._readers[name]
         stored = name in self._outputs or any(isinstance(r, Extern) for r in readers)
-        if reason := too_expensive(producer, readers, stored):
+        if reason := too_expensive(producer, readers, stored, self._buffers):
             return reason
         size = size_after(consumer.body, producer)
         too_large = f"the body would have {size} nodes, more than {LARGEST_BODY}"

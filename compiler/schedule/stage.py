@@ -22,6 +22,7 @@ from tcdebug.compiler.schedule.memory_order import in_memory_order
 from tcdebug.compiler.schedule.recompute import recompute_producers
 from tcdebug.compiler.schedule.short_choices import kept_apart
 from tcdebug.compiler.schedule.splitting.place_by_value import places_by_value
+from tcdebug.compiler.schedule.splitting.split_across import kept_across
 from tcdebug.compiler.schedule.splitting.split_reduction import split_reductions
 from tcdebug.compiler.schedule.splitting.split_scan import split_scans
 from tcdebug.compiler.schedule.splitting.split_short_rows import split_short_rows
@@ -38,7 +39,8 @@ def schedule_graph(graph: Graph, gate: Gate) -> Schedule:
     graph, wide = widen_gathers(graph, gate)
     graph, divided = split_reductions(graph, gate)
     graph = split_scans(recompute_producers(graph, gate, divided), gate)
-    fusion = Fusion(graph, gate, repeated | wide | kept_apart(graph))
+    separate = kept_apart(graph) | kept_across(graph)
+    fusion = Fusion(graph, gate, repeated | wide | separate)
     fusion.run()
     join_columns(fusion)
     groups = fusion.ordered()

@@ -125,16 +125,27 @@ def threads_pragma(kernel: FlatKernel, choices: KernelVariant) -> str:
     return f"#pragma omp parallel for num_threads(threads) if ({is_large(kernel)})"
 
 
-def addresses(kernel: FlatKernel) -> list[Index]:
-    """Return the addresses that the inner loops access, each once."""
-    found: dict[str, Index] = {}
+def accessed(kernel: FlatKernel) -> list[tuple[Index, int]]:
+    """Return the addresses that the inner loops access, and in how many buffers."""
+    found: dict[str, tuple[Index, set[str]]] = {}
     for node in kernel.nodes:
         if node.inside:
-            accessed = [e.index[0] for e in walk(node.body) if isinstance(e, Load) and e.index]
+            loads = [e for e in walk(node.body) if isinstance(e, Load) and e.index]
+            accesses = [(e.buffer, e.index[0]) for e in loads]
             if node.name in kernel.stored and not node.reduces:
-                accessed.append(node.address)
-            found.update((address.key, address) for address in accessed)
-    return list(found.values())
+                accesses.append((node.name, node.address))
+            for buffer, address in accesses:
+                found.setdefault(address.key, (address, set()))[1].add(buffer)
+    return [(address, len(buffers)) for address, buffers in found.values()]
+
+
+def _in_buffers(cost: float, buffers: int) -> float:
+    """Return the cost of an address in so many buffers.
+
+    Each of them takes a cache line per lane, but those whose neighbours are next to each other
+    hardly take longer than one.
+    """
+    return cost * buffers if cost >= GATHER else cost
 
 
 def _loaded(kernel: FlatKernel) -> list[Index]:
@@ -172,7 +183,7 @@ def lane_axis(kernel: FlatKernel, *, transposing: bool) -> Axis | None:
     """
     if not kernel.accumulates or not kernel.outer or not kernel.inner or kernel.columns:
         return None
-    touched = addresses(kernel)
+    touched = accessed(kernel)
     read = _loaded(kernel)
     best = min(
         kernel.outer,
@@ -182,15 +193,16 @@ def lane_axis(kernel: FlatKernel, *, transposing: bool) -> Axis | None:
         ),
     )
     row = _row_cost(kernel, touched)
-    if not any(_lane_cost(kernel, a, best, transposing) >= GATHER for a in touched):
+    if not any(_lane_cost(kernel, a, best, transposing) >= GATHER for a, _ in touched):
         row += _one_by_one(kernel)
     return best if _column_cost(kernel, touched, best, transposing) < row else None
 
 
-def _row_cost(kernel: FlatKernel, touched: Sequence[Index]) -> float:
+def _row_cost(kernel: FlatKernel, touched: Sequence[tuple[Index, int]]) -> float:
     """Return the cost of memory per point with lanes along the last inner axis."""
     last = kernel.inner[-1]
-    cost = sum(_access_cost(address, last) for address in touched) / _filled(last)
+    costs = (_in_buffers(_access_cost(address, last), buffers) for address, buffers in touched)
+    cost = sum(costs) / _filled(last)
     return cost + _row_end(kernel) / _length(kernel)
 
 
@@ -234,13 +246,13 @@ def _one_by_one(kernel: FlatKernel) -> float:
 
 
 def _column_cost(
-    kernel: FlatKernel, touched: Sequence[Index], axis: Axis, transposing: bool
+    kernel: FlatKernel, touched: Sequence[tuple[Index, int]], axis: Axis, transposing: bool
 ) -> float:
     """Return the cost of memory per point with lanes along an outer axis."""
     inner = frozenset(kernel.inner)
     cost = NEAR * sum(bool(n.kind) for n in kernel.nodes)
-    for address in touched:
-        access = _lane_cost(kernel, address, axis, transposing)
+    for address, buffers in touched:
+        access = _in_buffers(_lane_cost(kernel, address, axis, transposing), buffers)
         cost += access if inner & address.axes else min(access, NEAR)
     loaded = {address.key for address in _loaded(kernel)}
     for node in kernel.nodes:

@@ -1,0 +1,101 @@
+"""On a CPU, kernels that reduce do not read or store across cache lines where others can."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from cpp_kernels import kernels_as_eager
+from stages import capture
+
+LAST = torch.channels_last
+SIZE = (8, 16, 24, 24)
+Function = Callable[..., Any]
+
+
+def normed(x: torch.Tensor) -> torch.Tensor:
+    variance, mean = torch.var_mean(x, (0, 2, 3), keepdim=True)
+    return (x - mean) * torch.rsqrt(variance + 1e-5)
+
+
+def in_both_layouts(x: torch.Tensor, y: torch.Tensor) -> Any:
+    result = normed(x).relu()
+    return result.contiguous(), result <= 0
+
+
+def beside_another_layout(x: torch.Tensor, y: torch.Tensor) -> Any:
+    return (normed(x) + y).relu().contiguous()
+
+
+def gradient(x: torch.Tensor, y: torch.Tensor) -> Any:
+    """That of a batch norm and a relu, where the gradient y has another layout."""
+    passed = torch.where(x <= 0, 0, y)
+    shift, scale = (t.mean((0, 2, 3), keepdim=True) for t in (passed, passed * x))
+    return x * scale + (passed - shift)
+
+
+def inputs() -> tuple[torch.Tensor, torch.Tensor]:
+    drawn = torch.Generator().manual_seed(0)
+    x, y = (torch.randn(SIZE, generator=drawn) for _ in range(2))
+    return x.to(memory_format=LAST), y
+
+
+def kinds(function: Function, *given: torch.Tensor) -> list[set[str]]:
+    """The types of the nodes of each kernel whose loops visit all elements."""
+    (schedule,) = capture(function, *given, dynamic=False).schedules
+    return [{type(n).__name__ for n in kernel.nodes} for kernel in schedule.kernels()]
+
+
+APART: dict[str, tuple[Function, list[set[str]]]] = {
+    "stores in both layouts": (in_both_layouts, [{"Reduction", "Pointwise"}, {"Pointwise"}]),
+    "a sum with another layout": (
+        beside_another_layout,
+        [{"Reduction", "Pointwise"}, {"Pointwise"}],
+    ),
+    "a gradient of another layout": (gradient, [{"Pointwise"}, {"Reduction", "Pointwise"}]),
+}
+
+
+@pytest.mark.parametrize("name", APART)
+def test_two_layouts_meet_in_a_kernel_that_does_not_reduce(name: str) -> None:
+    function, expected = APART[name]
+    assert kinds(function, *inputs()) == expected
+    text = kernels_as_eager(function, list(inputs()))
+    assert ("load_tile(" in text) == (function is not in_both_layouts)
+
+
+@pytest.mark.parametrize("name", APART)
+def test_with_one_layout_there_is_one_kernel(name: str) -> None:
+    function, _ = APART[name]
+    x, y = inputs()
+    turned = [x, y.to(memory_format=LAST)]
+    if "contiguous" in function.__code__.co_names:
+        turned = [x.contiguous(), y]
+    assert kinds(function, *turned) == [{"Reduction", "Pointwise"}]
+
+
+def test_few_elements_and_gathers_are_not_stored_for_a_reduction() -> None:
+    x, y = (t[:1] for t in inputs())
+    assert kinds(gradient, x, y) == [{"Reduction"}, {"Pointwise"}]
+    places = torch.arange(24).flip(0).expand(SIZE)
+
+    def gathered(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        both = y.gather(-1, places) + y
+        return both - both.sum(-1, keepdim=True)
+
+    assert kinds(gathered, *inputs()) == [{"Reduction", "Pointwise"}]
+
+
+def test_each_buffer_that_lanes_touch_across_cache_lines_counts() -> None:
+    """Two are read and stored along columns here, and one along rows."""
+
+    def function(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        return (x * y * z.t()).sum(0)
+
+    matrix = torch.ones(300, 200)
+    text = kernels_as_eager(function, [matrix, matrix * 2, torch.ones(200, 300)])
+    assert "int lanes" in text
+    text = kernels_as_eager(function, [matrix, torch.ones(200, 300).t(), torch.ones(200, 300)])
+    assert "int lanes" not in text
