@@ -13,7 +13,7 @@ from tcdebug.compiler.codegen.triton.online_softmax import online
 from tcdebug.compiler.codegen.triton.places import NO_PLACE
 from tcdebug.compiler.codegen.triton.row_tiles import runs_along_outer
 from tcdebug.compiler.codegen.triton.text import TYPES, TritonIndex
-from tcdebug.compiler.codegen.triton.tiles import Tile, TileDimension, widest
+from tcdebug.compiler.codegen.triton.tiles import WARP, Tile, TileDimension, widest
 from tcdebug.compiler.ir.arithmetic.index import Axis, Index, product
 from tcdebug.compiler.ir.arithmetic.index_text import render
 from tcdebug.compiler.ir.operations import SCANS
@@ -268,8 +268,15 @@ class TritonKernelWriter:
         self._keep(node, TritonValue(f"result_{node.name}", BOTH, LOOP))
 
     def _group(self) -> int:
-        """The elements of a row with one maximum and one sum: those of one vector load."""
-        return min(16 // widest(self.kernel), self.tile.group("r").block)
+        """The elements of a row with one maximum and one sum: those in registers of a thread.
+
+        These are a vector of neighbours, or as many along a column as each thread has vectors.
+        """
+        vector, along = 16 // widest(self.kernel), self.tile.group("r").block
+        if not runs_along_outer(self.kernel):
+            return min(vector, along)
+        elements = self.tile.group("x").block * along // (WARP * self.tile.warps)
+        return max(1, min(elements // vector, along))
 
     def _groups(self) -> str:
         """The shape of states per group."""
@@ -278,8 +285,7 @@ class TritonKernelWriter:
     def _accumulate_distances(self, node: FlatNode) -> None:
         """Accumulate a maximum and a sum of exp(x - maximum), with one state per group.
 
-        The elements of a group should be in one thread, which has neighbours of a row, but elements
-        of a column that are far apart.
+        A thread has neighbours of a row, but elements of a column that are far apart.
         """
         largest, size = self.online[node.name], self._group()
         accumulator = TritonAccumulator(largest, "max", node.body.dtype, node.body.dtype)

@@ -49,6 +49,8 @@ PIECE = 4096
 """The fewest elements that a program should combine."""
 CACHE, CACHED = 1 << 25, 1 << 14
 """Of more bytes that are read twice, pieces have at most so many, to be in a cache once again."""
+MOST = 1 << 12
+"""More pieces of each row take longer to combine than to read twice from memory."""
 FEWEST = 4
 """Fewer pieces than this are not worth a second step."""
 FEWEST_ACROSS = 8
@@ -148,7 +150,8 @@ def pieces(node: Reduction, buffers: Mapping[str, Buffer], *, twice: bool = Fals
     inner = estimate(product(a.size for a in node.reduced)) * _together(node, across)
     read = estimate(product(a.size for a in (*node.axes, *node.reduced))) * itemsize(_source(node))
     if twice and read > CACHE:
-        wanted = max(wanted, inner * itemsize(_source(node)) // CACHED)
+        small = inner * itemsize(_source(node)) // CACHED
+        wanted = max(wanted, small) if small <= MOST else wanted
     if not across:
         return _along(node, _by_stride(node, buffers)[::-1], wanted)
     found = _one_axis(node, wanted)

@@ -81,6 +81,10 @@ VARIANCES: dict[str, tuple[Loss, tuple[int, ...], list[list[str]]]] = {
         lambda x: x.var(0), (800_024, 13),
         [["[2539, 13]"] * 2, ["[1, 13]"], ["[50, 13]"], ["[13]"]],
     ),
+    "of more pieces than are combined": (
+        lambda x: x.var((0, 1, 2)), (1024, 64, 28, 28),
+        [["[28, 64, 28]"] * 2, ["[1, 1, 1, 28]"], ["[28, 28]"], ["[28]"]],
+    ),
     "of everything": (lambda x: x.var(), (4096, 1000), [["[1024]"] * 2, ["[]"]]),
     "of rows": (lambda x: x.var(1), (4096, 1000), [["[4096]"]]),
     "of many columns": (lambda x: x.var(0), (1021, 15360), [["[15360]"]]),

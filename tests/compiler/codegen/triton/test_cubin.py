@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -71,6 +72,45 @@ def compiled(source: TritonSource, folder: Path) -> list[Binary]:
     module = import_source(source.text, folder)
     written = {name: k for name, k in source.kernels.items() if not k.call.shares}
     return [b.result() for b in compile_all(module, written, (SPEEDY,), 90).values()]
+
+
+COLUMNS = {"whole vectors": 32_768, "no vectors": 31_877, "many columns": 132_768}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, half], ids=str)
+@pytest.mark.parametrize("name", COLUMNS)
+def test_threads_of_a_softmax_of_columns_do_not_wait_for_each_other_within_its_loops(
+    name: str, dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    triton = pytest.importorskip("triton")
+    texts: list[str] = []
+    usual = triton.compile
+
+    def compile_one(*given: Any, **options: Any) -> Any:
+        found = usual(*given, **options)
+        texts.append(found.asm["ptx"])
+        return found
+
+    monkeypatch.setattr(triton, "compile", compile_one)
+    columns = COLUMNS[name]
+    compiled(
+        triton_of(lambda: (lambda x: x.softmax(0), (cuda(4096, columns, dtype=dtype),))), tmp_path
+    )
+    (text,) = texts
+    bodies = loops_of(text)
+    assert len(bodies) == 2  # for the sum, and for the quotients
+    assert not any("bar.sync" in body or "shfl" in body for body in bodies)
+
+
+def loops_of(ptx: str) -> list[str]:
+    """The text from each label to the last branch back to it."""
+    lines, places, found = ptx.splitlines(), dict[str, int](), list[str]()
+    for place, line in enumerate(lines):
+        if line.startswith("$L"):
+            places[line.partition(":")[0]] = place
+        elif "bra" in line and (label := line.split()[-1].rstrip(";")) in places:
+            found.append("\n".join(lines[places[label] : place]))
+    return found
 
 
 def test_square_roots_of_doubles_compile(tmp_path: Path) -> None:
