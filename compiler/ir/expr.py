@@ -225,6 +225,16 @@ def rewrite(
     return done[expr.key]
 
 
+def with_changed_indices(node: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """Return a node with `change` applied to the expressions inside its indices."""
+    values: dict[Atom, Index] = {}
+    for atom in (atom for index in indices(node) for atom in indirect_atoms(index)):
+        changed = change(atom.expr)
+        if changed is not atom.expr:
+            values[atom] = to_index(Indirect(changed, atom.size, checked=atom.checked))
+    return node.substitute(values) if values else node
+
+
 def compute_in_order(
     expr: Expr, lookup: Callable[[Expr], Value | None], compute: Callable[[Expr], None]
 ) -> Value:

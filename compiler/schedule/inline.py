@@ -17,14 +17,13 @@ from tcdebug.compiler.ir.chosen_places import with_chosen_places
 from tcdebug.compiler.ir.cost import arithmetic, load_count
 from tcdebug.compiler.ir.expr import (
     Expr,
-    IndexValue,
-    Indirect,
     Load,
     indices,
     indirect_atoms,
     loads,
     rewrite,
     walk,
+    with_changed_indices,
 )
 from tcdebug.compiler.ir.graph import (
     Buffer,
@@ -288,8 +287,7 @@ def inlined(body: Expr, producer: Pointwise, done: dict[str, Expr] | None = None
     known: dict[str, Expr] = {} if done is None else done
 
     def change(node: Expr) -> Expr:
-        if isinstance(node, Load | IndexValue):
-            node = _in_indices(node, producer, known)
+        node = with_changed_indices(node, lambda expr: inlined(expr, producer, known))
         if isinstance(node, Load) and node.buffer == producer.name:
             values: dict[Atom, Index] = {
                 atom: where
@@ -300,14 +298,3 @@ def inlined(body: Expr, producer: Pointwise, done: dict[str, Expr] | None = None
         return node
 
     return rewrite(body, change, known)
-
-
-def _in_indices(node: Load | IndexValue, producer: Pointwise, done: dict[str, Expr]) -> Expr:
-    values: dict[Atom, Index] = {}
-    for index in indices(node):
-        for atom in index.atoms:
-            if isinstance(atom, Indirect):
-                inner = inlined(atom.expr, producer, done)
-                if inner is not atom.expr:
-                    values[atom] = to_index(Indirect(inner, atom.size, checked=atom.checked))
-    return node.substitute(values) if values else node

@@ -34,7 +34,10 @@ ACTIVATIONS = (
 UNSURE_OF_NAN = {"celu", "elu", "hardswish", "hardtanh", "selu", "softshrink"}
 """Eager's vectorised and scalar kernels give different gradients for NaN inputs."""
 SIXTH_IN_FLOAT32 = {"hardsigmoid", "hardswish"}
-"""Eager's CUDA kernels multiply doubles by a sixth that is rounded to float32."""
+"""Eager's CUDA kernels multiply doubles by a sixth that is rounded to float32.
+
+So does its gradient of hardsigmoid on CPUs.
+"""
 UNARY_EXACT = ("neg", "abs", "sign", "relu", "floor", "ceil", "trunc", "round", "positive")
 TESTS = ("isnan", "isinf", "isfinite", "signbit", "logical_not")
 ARITHMETIC = ("add", "sub", "mul")
@@ -58,7 +61,9 @@ def _finite(x: ScopeValue) -> str:
 
 def _activation(name: str) -> Draw:
     def draw(scope: Scope) -> str:
-        inexact = torch.float64 if name in SIXTH_IN_FLOAT32 and scope.device == CUDA else None
+        rounds = name in SIXTH_IN_FLOAT32 and scope.device == CUDA
+        rounds |= name == "hardsigmoid" and scope.gradients
+        inexact = torch.float64 if rounds else None
         x = scope.operand(Want(FLOATS, accept=lambda t: t.dtype != inexact))
         unsure = name in UNSURE_OF_NAN and scope.gradients and bool(x.tensor.isnan().any())
         operand = _finite(x) if unsure else str(x)

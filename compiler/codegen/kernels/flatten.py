@@ -18,6 +18,7 @@ from tcdebug.compiler.ir.expr import (
     loads,
     rewrite,
     walk,
+    with_changed_indices,
 )
 from tcdebug.compiler.ir.graph import Buffer, Origin, Pointwise, Reduction, Scatter
 from tcdebug.compiler.ir.operations import SCANS, SORTS
@@ -144,8 +145,7 @@ def _addressed(
     known: dict[str, Expr] = {} if done is None else done
 
     def change(node: Expr) -> Expr:
-        if isinstance(node, Load | IndexValue):
-            node = _in_indices(node, buffers, made, known)
+        node = with_changed_indices(node, lambda expr: _addressed(expr, buffers, made, known))
         if not isinstance(node, Load):
             return node
         if node.buffer in made:
@@ -153,23 +153,6 @@ def _addressed(
         return Load(node.dtype, node.buffer, (buffers[node.buffer].address(node.index),))
 
     return rewrite(body, change, known)
-
-
-def _in_indices(
-    node: Load | IndexValue,
-    buffers: Mapping[str, Buffer],
-    made: set[str],
-    done: dict[str, Expr],
-) -> Expr:
-    values: dict[Atom, Index] = {
-        atom: to_index(
-            Indirect(_addressed(atom.expr, buffers, made, done), atom.size, checked=atom.checked)
-        )
-        for index in indices(node)
-        for atom in index.atoms
-        if isinstance(atom, Indirect)
-    }
-    return node.substitute(values) if values else node
 
 
 def _last_inside(flat: FlatKernel) -> FlatKernel:

@@ -107,6 +107,24 @@ def test_a_tensor_of_thousands_of_parts_is_not_split_into_them(name: str) -> Non
     assert not any(text.startswith("a0") for text in texts)
 
 
+@pytest.mark.parametrize("gradients", [False, True])
+def test_a_gradient_that_eager_rounds_to_float32_is_not_asked_of_doubles(gradients: bool) -> None:
+    row = next(r for _, r in ROWS if r.name == "hardsigmoid")
+    texts: list[str] = []
+
+    @given(st.data())
+    @settings(max_examples=30, database=None, phases=[Phase.generate])
+    def draw(data: st.DataObject) -> None:
+        scope = Scope(data.draw, gradients=gradients)
+        scope._argument("torch.zeros((3, 5), dtype=torch.float64)", "")
+        scope._argument("torch.zeros((3, 5))", "")
+        texts.append(row.draw(scope))
+
+    draw()
+    assert any("(a1)" in text for text in texts)
+    assert any("(a0)" in text for text in texts) == (not gradients)
+
+
 def test_rows_have_distinct_names() -> None:
     assert [n for n, count in Counter(row.name for _, row in ROWS).items() if count > 1] == []
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from judge import assert_as_eager, compiled
 from property_settings import property_settings
 from torch.nn import functional as F
+from torch.utils._pytree import tree_leaves
 
 PAIRS, COLOURS, QUADS = torch.randn(300, 2), torch.rand(4, 50, 3), torch.rand(200, 4)
 MEAN = torch.tensor([0.5, 0.25, 0.125])
@@ -125,3 +126,26 @@ def test_points_overwrite_what_each_of_them_has_read(off: list[str]) -> None:
 
     inputs = [torch.randn(17, 3), torch.randn(10, 2)]
     assert_as_eager(compiled(shares, options={"off": off}), shares, inputs)
+
+
+STORED_PLACES: dict[str, Callable[..., Any]] = {
+    "gathered": lambda x, i: (x.gather(-1, (i + 1) % x.size(-1)), (i + 1) % x.size(-1)),
+    "gathered twice": lambda x, i: (x.gather(-1, x.long().gather(-1, i).abs() % 2), x.long() + i),
+    "taken along": lambda x, i: torch.take_along_dim(x, i, -1),
+    "of another row": lambda x, i: (x[(i.flatten()[: len(x)] + 1) % len(x)] + x, i * 2),
+}
+
+
+@pytest.mark.parametrize("columns", [2, 3, 4])
+@pytest.mark.parametrize("name", STORED_PLACES)
+def test_points_that_read_at_a_place_read_that_of_the_same_point(name: str, columns: int) -> None:
+    drawn = torch.Generator().manual_seed(columns)
+    for size in ((40, columns), (3, columns, columns)):
+        torch._dynamo.reset()
+        i = torch.randint(0, columns, size, generator=drawn)
+        x = (torch.randn(size, generator=drawn) * 3).requires_grad_()
+        function, fast = STORED_PLACES[name], compiled(STORED_PLACES[name])
+        wanted, found = tree_leaves(function(x, i)), tree_leaves(fast(x, i))
+        torch.testing.assert_close(found, wanted)
+        gradients = [torch.autograd.grad(results[0].sum(), x) for results in (found, wanted)]
+        torch.testing.assert_close(*gradients)
