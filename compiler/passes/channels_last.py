@@ -22,7 +22,7 @@ from torch import fx
 from tcdebug.compiler.effects import as_tuple
 from tcdebug.compiler.ir.arithmetic.size_estimate import elements
 from tcdebug.compiler.ir.operations import HALVES
-from tcdebug.compiler.passes.replacement import FIXED_STRIDES
+from tcdebug.compiler.passes.replacement import FIXED_STRIDES, same_numbers
 
 aten = torch.ops.aten
 prims = torch.ops.prims
@@ -99,7 +99,7 @@ class Plan:
 
 def channels_last(graph: fx.Graph) -> bool:
     """Run chains of convolutions and poolings in channels-last layout."""
-    tiles = any(n.target in IMAGES and _has_amx(_images(n)[-1].meta["val"]) for n in graph.nodes)
+    tiles = any(n.target in IMAGES and _has_amx(_image(n)) for n in graph.nodes)
     plans = [_planned(graph, Plan(tiles, mixes)) for mixes in ((True, False) if tiles else (True,))]
     plan = max(plans, key=lambda plan: plan.worth)
     if plan.worth <= 0:
@@ -164,15 +164,15 @@ def _unturned(plan: Plan, node: fx.Node) -> list[fx.Node]:
     """
     if not plan.tiles or torch.Tag.pointwise not in getattr(node.target, "tags", ()):
         return []
-    size = node.meta["val"].shape
-    return [
-        value
-        for value in node.all_input_nodes
-        if value not in plan.results
-        and len(size) == 4
-        and value.meta["val"].shape == size
-        and not _laid_out(value.meta["val"], torch.channels_last)
-    ]
+    others = [value for value in node.all_input_nodes if value not in plan.results]
+    return [value for value in others if _is_unturned(value.meta["val"], node.meta["val"].shape)]
+
+
+def _is_unturned(value: Any, size: torch.Size) -> bool:
+    """Return whether a value is an image of a given size in the old layout."""
+    if not isinstance(value, torch.Tensor) or value.dim() != 4 or len(size) != 4:
+        return False
+    return same_numbers(value.shape, size) and not _laid_out(value, torch.channels_last)
 
 
 def _was_saved(node: fx.Node) -> bool:
@@ -195,6 +195,13 @@ def _images(node: fx.Node) -> list[fx.Node]:
     """Return the images among the operands of a convolution or gradient."""
     operands: Any = node.args
     return [operands[position] for position in IMAGES[node.target]]
+
+
+def _image(node: fx.Node) -> torch.Tensor:
+    """Return the fake image that is convolved or pooled, also that of a gradient."""
+    images = _images(node)
+    image: torch.Tensor = images[min(1, len(images) - 1)].meta["val"]
+    return image
 
 
 def _turn(plan: Plan, node: fx.Node) -> bool:
@@ -222,12 +229,11 @@ def _is_convolution(plan: Plan, node: fx.Node) -> bool:
     """
     if node.target not in IMAGES:
         return False
-    images = _images(node)
-    x, value = images[-1].meta["val"], as_tuple(node.meta["val"])[0]
-    if node.target is not aten.convolution.default:
-        x = images[1].meta["val"]
-        if not _has_amx(x) or (len(images) == 3 and images[1] not in plan.results):
-            return False
+    x, value = _image(node), as_tuple(node.meta["val"])[0]
+    if node.target is not aten.convolution.default and not _has_amx(x):
+        return False
+    if node.target not in TRANSPOSED and _images(node)[1] not in plan.results:
+        return False
     if x.dim() != 4 or x.dtype not in FLOATS:
         return False
     if value is not None and not _laid_out(value, torch.contiguous_format):

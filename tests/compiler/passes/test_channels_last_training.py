@@ -11,6 +11,7 @@ import torch
 from judge import compiled
 from programs import f32
 from torch import nn
+from torch._dynamo.testing import CompileCounterWithBackend
 
 from tcdebug.compiler import pipeline
 from tcdebug.compiler.gate.gate import Gate
@@ -91,6 +92,22 @@ def test_training_steps_are_as_accurate_as_in_eager_and_have_its_strides(
         allowed = 1.6 * (usual.double() - best).norm() + 1e-3 * best.norm()
         assert (ours.double() - best).norm() <= allowed
         assert (ours.dtype, strides(ours)) == (usual.dtype, strides(usual))
+
+
+@pytest.mark.parametrize("name", ["a stem", "a residual block"])
+def test_symbolic_sizes_get_no_more_guards_than_without_a_compiler(name: str) -> None:
+    counts = []
+    for backend in ("aot_eager", "tcdebug"):
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        network, counted = NETWORKS[name]().bfloat16(), CompileCounterWithBackend(backend)
+        function = torch.compile(network, backend=counted, dynamic=True)
+        for size in ((4, 8, 16, 18), (3, 8, 20, 14), (5, 8, 12, 22)):
+            x = f32(*size).bfloat16().requires_grad_()
+            wanted, found = step(network, network, x), step(network, function, x)
+            torch.testing.assert_close(found[0], wanted[0], rtol=0.05, atol=0.05)
+        counts.append(counted.frame_count)
+    assert counts[0] == counts[1]
 
 
 def graphs(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[torch.fx.Node], ...]:
