@@ -148,11 +148,11 @@ def plant_inline(kind: str) -> None:
     """fuse.inline, of a producer that computes tanh."""
     original = inline.inlined
 
-    def broken(body: Expr, producer: Any, done: dict[str, Expr] | None = None) -> Expr:
+    def broken(body: Expr, producer: Any) -> Expr:
         if has_tanh(producer.body) and not has_tanh(body):
             misbehave(kind)
             producer = replace(producer, body=doubled(producer.body))
-        return original(body, producer, done)
+        return original(body, producer)
 
     inline.inlined = broken  # type: ignore[assignment] # that is the plant
 

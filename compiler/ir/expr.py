@@ -200,12 +200,15 @@ def indirect_atoms(index: Index) -> tuple[Indirect, ...]:
 
 
 def rewrite(
-    expr: Expr, change: Callable[[Expr], Expr], done: dict[str, Expr] | None = None
+    expr: Expr,
+    change: Callable[[Expr], Expr],
+    done: dict[str, Expr] | None = None,
+    *,
+    in_indices: bool = False,
 ) -> Expr:
     """Rebuild an expression from its leaves up. `change` is applied once to every node.
 
-    `done` caches the results by key. A `change` that rewrites the expressions inside indices
-    passes it on, so that nested indices are not rewritten once for each path to them.
+    With `in_indices`, also to those inside indirect indices. `done` caches the results by key.
     """
     done = {} if done is None else done
     stack = [expr]
@@ -214,22 +217,23 @@ def rewrite(
         if node.key in done:
             stack.pop()
             continue
-        missing = [o for o in node.operands if o.key not in done]
+        missing = [o for o in (node.parts if in_indices else node.operands) if o.key not in done]
         if missing:
             stack.extend(missing)
             continue
         stack.pop()
         operands = tuple(done[o.key] for o in node.operands)
         same = all(a is b for a, b in zip(operands, node.operands, strict=True))
-        done[node.key] = change(node if same else node.with_operands(operands))
+        rebuilt = node if same else node.with_operands(operands)
+        done[node.key] = change(_with_indices(rebuilt, done) if in_indices else rebuilt)
     return done[expr.key]
 
 
-def with_changed_indices(node: Expr, change: Callable[[Expr], Expr]) -> Expr:
-    """Return a node with `change` applied to the expressions inside its indices."""
+def _with_indices(node: Expr, done: Mapping[str, Expr]) -> Expr:
+    """Return a node with the results of what is inside its indirect indices."""
     values: dict[Atom, Index] = {}
     for atom in (atom for index in indices(node) for atom in indirect_atoms(index)):
-        changed = change(atom.expr)
+        changed = done[atom.expr.key]
         if changed is not atom.expr:
             values[atom] = to_index(Indirect(changed, atom.size, checked=atom.checked))
     return node.substitute(values) if values else node

@@ -82,7 +82,7 @@ class Plan:
     leaving: dict[fx.Node, None] = field(default_factory=dict)
     """Values of a new layout with a reader that needs the old layout."""
     across: int = 0
-    """Elements that are read in one layout by a node with the other."""
+    """With AMX: elements that are read in one layout by a node with the other."""
     gains: float = 0
     """Elements that convolutions and poolings read and write in channels-last layout, each times
     what it is worth."""
@@ -93,15 +93,15 @@ class Plan:
         copied = [value.meta["val"] for value in (*self.entering, *self.leaving)]
         if not all(isinstance(value, torch.Tensor) for value in copied):
             return 0
-        across = self.across if self.tiles else 0
-        return self.gains - across - sum(elements(value.shape) for value in copied)
+        return self.gains - self.across - sum(elements(value.shape) for value in copied)
 
 
 def channels_last(graph: fx.Graph) -> bool:
     """Run chains of convolutions and poolings in channels-last layout."""
     tiles = any(n.target in IMAGES and _has_amx(_image(n)) for n in graph.nodes)
-    plans = [_planned(graph, Plan(tiles, mixes)) for mixes in ((True, False) if tiles else (True,))]
-    plan = max(plans, key=lambda plan: plan.worth)
+    plan = _planned(graph, Plan(tiles))
+    if plan.across:
+        plan = max(plan, _planned(graph, Plan(tiles, mixes=False)), key=lambda plan: plan.worth)
     if plan.worth <= 0:
         return False
     old = {node: node.meta["val"] for node in plan.leaving}
@@ -126,14 +126,15 @@ def _planned(graph: fx.Graph, plan: Plan) -> Plan:
     """Complete a plan that is empty."""
     for node in graph.nodes:
         moved = [v for v in node.all_input_nodes if v in plan.results]
+        unturned = _unturned(plan, node) if moved else []
         if plan.tiles and _was_saved(node):
             plan.results[node] = node.meta["val"]
-        elif _is_convolution(plan, node) and _turn(plan, node):
+        elif _is_faster(plan, node) and _turn(plan, node):
             plan.leaving.update(dict.fromkeys(v for v in moved if v not in _images(node)))
             plan.gains += _worth(node) * _touched(plan, node)
-        elif moved and _follows(node) and (plan.mixes or not _unturned(plan, node)):
+        elif moved and _follows(node) and (plan.mixes or not unturned):
             result = node.target(*_values(plan, node.args), **_values(plan, node.kwargs))
-            if unturned := _unturned(plan, node):
+            if unturned:
                 result = aten.clone.default(result, memory_format=torch.channels_last)
                 plan.across += sum(elements(v.meta["val"].shape) for v in unturned)
             if _layout(result) != _layout(node.meta["val"]):
@@ -222,7 +223,7 @@ def _turn(plan: Plan, node: fx.Node) -> bool:
     return True
 
 
-def _is_convolution(plan: Plan, node: fx.Node) -> bool:
+def _is_faster(plan: Plan, node: fx.Node) -> bool:
     """Whether a node is a two-dimensional convolution that is faster in channels-last layout.
 
     On processors with AMX also gradients, of a pooling if its operand was saved in that layout.

@@ -3,9 +3,9 @@
 Matches the operators in `COSTS` on a CPU where oneDNN has no products of the operands' dtype:
 bfloat16 without AVX-512, float16 without AVX512-FP16, and gradients of convolutions in float16 on
 any processor. ATen then computes them in loops of its own, which take up to 100 times as long as
-products in float32. Operands are converted if that takes less
-time than is saved. Guarantees that operands keep their values, that products are summed in float32,
-as in ATen's loops, and that results are rounded once and keep their strides.
+products in float32. Operands are converted if that takes less time than is saved. Guarantees that
+operands keep their values, that products are summed in float32, as in ATen's loops, and that
+results are rounded once and keep their strides.
 Decision 28 has the measurements.
 """
 
@@ -84,7 +84,7 @@ def _is_slow(node: fx.Node, value: Any) -> bool:
 def _widen(graph: fx.Graph, node: fx.Node) -> bool:
     """Compute a node in float32. Return False if its results cannot keep their strides."""
     function: Any = node.target
-    slow = {operand for operand in node.all_input_nodes if _is_slow(node, operand.meta["val"])}
+    slow = [operand for operand in node.all_input_nodes if _is_slow(node, operand.meta["val"])]
 
     def wide(operand: fx.Node) -> Any:
         value = operand.meta["val"]
@@ -96,9 +96,8 @@ def _widen(graph: fx.Graph, node: fx.Node) -> bool:
     if not all(_same_strides(old, new) or _format(old) for old, new in pairs):
         return False
     with graph.inserting_before(node):
-        for operand in node.all_input_nodes:
-            if operand in slow:
-                node.replace_input_with(operand, _converted(graph, operand, torch.float32))
+        for operand in slow:
+            node.replace_input_with(operand, _converted(graph, operand, torch.float32))
     node.meta["val"] = after
     if isinstance(before, torch.Tensor):
         _round(graph, node, before)

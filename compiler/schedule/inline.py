@@ -23,7 +23,6 @@ from tcdebug.compiler.ir.expr import (
     loads,
     rewrite,
     walk,
-    with_changed_indices,
 )
 from tcdebug.compiler.ir.graph import (
     Buffer,
@@ -75,8 +74,7 @@ def inline_producers(graph: Graph, gate: Gate) -> Graph:
             return node
         return chosen
 
-    stored = {node.name for node in graph.nodes if isinstance(node, Extern)}
-    stored |= {given.name for given in graph.inputs} | graph.constants.keys()
+    stored = made_elsewhere(graph)
 
     def anyway(producer: Pointwise, consumer: Node) -> bool:
         more = [load for load in whole_loads(producer) if load.buffer not in stored]
@@ -91,6 +89,12 @@ def inline_producers(graph: Graph, gate: Gate) -> Graph:
             break
         graph = changed
     return graph
+
+
+def made_elsewhere(graph: Graph) -> set[str]:
+    """Return the buffers that no loop of a graph fills: inputs, constants and results of calls."""
+    calls = {node.name for node in graph.nodes if isinstance(node, Extern)}
+    return calls | {given.name for given in graph.inputs} | graph.constants.keys()
 
 
 def inlined_where(
@@ -282,12 +286,10 @@ def size_after(body: Expr, producer: Pointwise) -> int:
     return sum(1 for _ in walk(body)) + places * sum(1 for _ in walk(producer.body))
 
 
-def inlined(body: Expr, producer: Pointwise, done: dict[str, Expr] | None = None) -> Expr:
+def inlined(body: Expr, producer: Pointwise) -> Expr:
     """Return a body with every load of the producer replaced by the producer's body."""
-    known: dict[str, Expr] = {} if done is None else done
 
     def change(node: Expr) -> Expr:
-        node = with_changed_indices(node, lambda expr: inlined(expr, producer, known))
         if isinstance(node, Load) and node.buffer == producer.name:
             values: dict[Atom, Index] = {
                 atom: where
@@ -297,4 +299,4 @@ def inlined(body: Expr, producer: Pointwise, done: dict[str, Expr] | None = None
             return producer.body.substitute(values)
         return node
 
-    return rewrite(body, change, known)
+    return rewrite(body, change, in_indices=True)

@@ -35,6 +35,7 @@ from tcdebug.compiler.schedule.inline import (
     LARGEST_BODY,
     inlined,
     inlined_where,
+    made_elsewhere,
     plain,
     reads_indirectly,
     size_after,
@@ -80,8 +81,8 @@ class Recomputation:
         self.divided = divided
         self.combined = frozenset(divided.values() if divided else ())
         self.nodes = {node.name: node for node in graph.nodes}
-        self.stored = {node.name for node in graph.nodes if isinstance(node, Extern)}
-        self.stored |= {given.name for given in graph.inputs} | graph.constants.keys()
+        self.stored = made_elsewhere(graph)
+        """What is known to be in memory. `refuses` adds what it leaves there."""
         self.memory = memory_of(graph.nodes)
         self.updated = {self._memory(name) for node in graph.nodes for name in written(node)}
 
@@ -109,7 +110,7 @@ class Recomputation:
         return [load for load in _whole(producer) if load.buffer not in self.stored]
 
     def refuses(self, producer: Pointwise, consumers: Sequence[Node], in_memory: bool) -> str:
-        """Return why a producer is not computed again; empty if it is."""
+        """Return why a producer is not computed again; empty if it is. Producers come in order."""
         if in_memory:
             self.stored.add(producer.name)
             return "it is stored anyway"

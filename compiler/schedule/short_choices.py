@@ -12,7 +12,7 @@ from tcdebug.compiler.ir.arithmetic.index import Axis
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate, nearest
 from tcdebug.compiler.ir.cost import has_function, itemsize
 from tcdebug.compiler.ir.expr import Expr, Guarded, indices, indirect_atoms, loads, walk
-from tcdebug.compiler.ir.graph import Graph, Node, Pointwise, reads
+from tcdebug.compiler.ir.graph import Node, Pointwise
 from tcdebug.compiler.schedule.splitting.wide_gathers import FEWEST, UNROLLED
 
 VECTOR_BYTES = 64
@@ -36,17 +36,6 @@ def apart(producer: Node, consumer: Node) -> bool:
         return _chooses(producer) and _in_place(producer, consumer)
     fewer = estimate(producer.out.numel) <= estimate(consumer.out.numel)
     return functions == (True, False) and fewer and _chooses(consumer)
-
-
-def kept_apart(graph: Graph) -> frozenset[str]:
-    """Return the names of the values that no kernel both computes and reads."""
-    made = {node.name: node for node in graph.nodes}
-    return frozenset(
-        name
-        for node in graph.nodes
-        for name in reads(node)
-        if name in made and apart(made[name], node)
-    )
 
 
 def _chooses(node: Pointwise) -> bool:

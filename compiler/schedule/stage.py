@@ -20,9 +20,9 @@ from tcdebug.compiler.schedule.fusion import Fusion, Group
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 from tcdebug.compiler.schedule.memory_order import in_memory_order
 from tcdebug.compiler.schedule.recompute import recompute_producers
-from tcdebug.compiler.schedule.short_choices import kept_apart
+from tcdebug.compiler.schedule.short_choices import apart
 from tcdebug.compiler.schedule.splitting.place_by_value import places_by_value
-from tcdebug.compiler.schedule.splitting.split_across import kept_across
+from tcdebug.compiler.schedule.splitting.split_across import apart_across
 from tcdebug.compiler.schedule.splitting.split_reduction import split_reductions
 from tcdebug.compiler.schedule.splitting.split_scan import split_scans
 from tcdebug.compiler.schedule.splitting.split_short_rows import split_short_rows
@@ -39,8 +39,7 @@ def schedule_graph(graph: Graph, gate: Gate) -> Schedule:
     graph, wide = widen_gathers(graph, gate)
     graph, divided = split_reductions(graph, gate)
     graph = split_scans(recompute_producers(graph, gate, divided), gate)
-    separate = kept_apart(graph) | kept_across(graph)
-    fusion = Fusion(graph, gate, repeated | wide | separate)
+    fusion = Fusion(graph, gate, repeated | wide | _kept_apart(graph))
     fusion.run()
     join_columns(fusion)
     groups = fusion.ordered()
@@ -53,6 +52,17 @@ def schedule_graph(graph: Graph, gate: Gate) -> Schedule:
         else:
             steps.append(_kernel(group.loops, needed, number))
     return Schedule(graph, tuple(steps))
+
+
+def _kept_apart(graph: Graph) -> frozenset[str]:
+    """Return the names of the values that no kernel both computes and reads."""
+    made, buffers = {node.name: node for node in graph.nodes}, graph.buffers()
+    pairs = ((made[name], node) for node in graph.nodes for name in reads(node) if name in made)
+    return frozenset(
+        producer.name
+        for producer, consumer in pairs
+        if apart(producer, consumer) or apart_across(producer, consumer, buffers)
+    )
 
 
 def _needed_outside(graph: Graph, groups: list[Group | Extern]) -> set[str]:

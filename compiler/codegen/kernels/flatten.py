@@ -18,7 +18,6 @@ from tcdebug.compiler.ir.expr import (
     loads,
     rewrite,
     walk,
-    with_changed_indices,
 )
 from tcdebug.compiler.ir.graph import Buffer, Origin, Pointwise, Reduction, Scatter
 from tcdebug.compiler.ir.operations import SCANS, SORTS
@@ -140,19 +139,15 @@ def _addressed(
     body: Expr,
     buffers: Mapping[str, Buffer],
     made: set[str],
-    done: dict[str, Expr] | None = None,
 ) -> Expr:
-    known: dict[str, Expr] = {} if done is None else done
-
     def change(node: Expr) -> Expr:
-        node = with_changed_indices(node, lambda expr: _addressed(expr, buffers, made, known))
         if not isinstance(node, Load):
             return node
         if node.buffer in made:
             return Load(node.dtype, node.buffer, ())
         return Load(node.dtype, node.buffer, (buffers[node.buffer].address(node.index),))
 
-    return rewrite(body, change, known)
+    return rewrite(body, change, in_indices=True)
 
 
 def _last_inside(flat: FlatKernel) -> FlatKernel:

@@ -184,7 +184,7 @@ class _Pairs:
 
     def _at(self, body: Expr, place: int) -> Expr:
         """Return an expression at a point of a step."""
-        changed = rewrite(body, self._changed(place), self._done[place])
+        changed = rewrite(body, self._changed(place), self._done[place], in_indices=True)
         return changed.substitute({self.old: self._start + to_index(place)})
 
     def _changed(self, place: int) -> Callable[[Expr], Expr]:

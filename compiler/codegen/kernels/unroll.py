@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode, flat_indices
 from tcdebug.compiler.ir.arithmetic.index import Axis, to_index
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
-from tcdebug.compiler.ir.expr import Expr, Guarded, Load, rewrite, walk, with_changed_indices
+from tcdebug.compiler.ir.expr import Expr, Guarded, Load, rewrite, walk
 from tcdebug.compiler.ir.linear_parts import linear
 
 MOST_POINTS = 4
@@ -88,15 +88,14 @@ def _decided(axis: Axis, place: int) -> Callable[[Expr], Expr]:
 
 def of_point(node: FlatNode, place: int, made: set[str]) -> FlatNode:
     """Return a node that is named by its point, and reads the same point of others."""
-    done: dict[str, Expr] = {}
 
     def change(expr: Expr) -> Expr:
-        expr = with_changed_indices(expr, lambda inner: rewrite(inner, change, done))
         if isinstance(expr, Load) and not expr.index and expr.buffer in made:
             return replace(expr, buffer=point_name(expr.buffer, place))
         return expr
 
-    return replace(node, name=point_name(node.name, place), body=rewrite(node.body, change, done))
+    body = rewrite(node.body, change, in_indices=True)
+    return replace(node, name=point_name(node.name, place), body=body)
 
 
 def point_name(name: str, place: int) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate, nearest
 from tcdebug.compiler.ir.expr import Load, loads
-from tcdebug.compiler.ir.graph import Buffer, Graph, Node, Pointwise, Reduction, reads
+from tcdebug.compiler.ir.graph import Buffer, Node, Pointwise, Reduction
 
 MANY = 1 << 15
 """The fewest elements that are worth a kernel of their own."""
@@ -28,17 +28,6 @@ def apart_across(producer: Node, consumer: Node, buffers: Mapping[str, Buffer]) 
     addresses = (buffers[load.buffer].address(load.index) for load in read)
     along = {nearest(address, producer.axes) for address in addresses} - {None}
     return len(along) > 1  # a gather has its neighbours anywhere
-
-
-def kept_across(graph: Graph) -> frozenset[str]:
-    """Return the names of the values that no kernel both computes and reads."""
-    made, buffers = {node.name: node for node in graph.nodes}, graph.buffers()
-    return frozenset(
-        name
-        for node in graph.nodes
-        for name in reads(node)
-        if name in made and apart_across(made[name], node, buffers)
-    )
 
 
 def whole_loads(producer: Pointwise) -> list[Load]:

@@ -89,12 +89,13 @@ def split_reductions(graph: Graph, gate: Gate) -> tuple[Graph, dict[str, str]]:
     parts: dict[str, str] = {}
     taken = {node.name for node in graph.nodes}
     means = _sums_of_means(graph)
+    read_twice = frozenset(means.values())
     left: list[Node] = [*reversed(graph.nodes)]
     while left:
         node = left.pop()
         reduction = node if isinstance(node, Reduction) else None
         total = divided.get(means.get(node.name, ""))
-        twice = node.name in means.values()
+        twice = node.name in read_twice
         found = pieces(reduction, buffers, twice=twice) if reduction else None
         if (found is None and total is None) or not gate.allows(UNIT, node.name):
             nodes.append(node)
@@ -147,11 +148,8 @@ def pieces(node: Reduction, buffers: Mapping[str, Buffer], *, twice: bool = Fals
     wanted = count_of_pieces(node, across=across)
     if wanted < (FEWEST_ACROSS if across else FEWEST):
         return None
-    inner = estimate(product(a.size for a in node.reduced)) * _together(node, across)
-    read = estimate(product(a.size for a in (*node.axes, *node.reduced))) * itemsize(_source(node))
-    if twice and read > CACHE:
-        small = inner * itemsize(_source(node)) // CACHED
-        wanted = max(wanted, small) if small <= MOST else wanted
+    if twice and (cached := _cached_pieces(node, across=across)) <= MOST:
+        wanted = max(wanted, cached)
     if not across:
         return _along(node, _by_stride(node, buffers)[::-1], wanted)
     found = _one_axis(node, wanted)
@@ -169,13 +167,22 @@ def count_of_pieces(node: Reduction | Scan, *, across: bool) -> int:
     inner = estimate(product(a.size for a in node.reduced))
     if rows == 0 or inner == 0 or (rows >= PROGRAMS * 8 and not across):
         return 0
-    together = _together(node, across)
+    together = _together(node, across=across)
     programs = max(1, rows // together)
     busy = PROGRAMS * 2 if across else PROGRAMS  # programs of 4 warps if across
     return min(busy // programs, inner * together // PIECE)
 
 
-def _together(node: Reduction | Scan, across: bool) -> int:
+def _cached_pieces(node: Reduction, *, across: bool) -> int:
+    """Return how many pieces of each row fit a cache; 0 if all elements do."""
+    size = itemsize(_source(node))
+    if estimate(product(a.size for a in (*node.axes, *node.reduced))) * size <= CACHE:
+        return 0
+    inner = estimate(product(a.size for a in node.reduced))
+    return inner * _together(node, across=across) * size // CACHED
+
+
+def _together(node: Reduction | Scan, *, across: bool) -> int:
     """Return how many neighbouring results one program computes."""
     rows = estimate(product(a.size for a in node.axes))
     return min(COLUMN_BYTES // itemsize(_source(node)), rows) if across else 1
