@@ -11,9 +11,9 @@ from tcdebug.compiler.codegen.triton.emit import LOOP, TOP, TritonEmitter, Trito
 from tcdebug.compiler.codegen.triton.idioms import with_idioms
 from tcdebug.compiler.codegen.triton.online_softmax import online
 from tcdebug.compiler.codegen.triton.places import NO_PLACE
-from tcdebug.compiler.codegen.triton.row_tiles import runs_along_outer
+from tcdebug.compiler.codegen.triton.row_tiles import groups_of_threads
 from tcdebug.compiler.codegen.triton.text import TYPES, TritonIndex
-from tcdebug.compiler.codegen.triton.tiles import WARP, Tile, TileDimension, widest
+from tcdebug.compiler.codegen.triton.tiles import Tile, TileDimension
 from tcdebug.compiler.ir.arithmetic.index import Axis, Index, product
 from tcdebug.compiler.ir.arithmetic.index_text import render
 from tcdebug.compiler.ir.operations import SCANS
@@ -267,35 +267,18 @@ class TritonKernelWriter:
         self.emit.add(f"result_{node.name} = {scan.result()}", LOOP)
         self._keep(node, TritonValue(f"result_{node.name}", BOTH, LOOP))
 
-    def _group(self) -> int:
-        """The elements of a row with one maximum and one sum: those in registers of a thread.
-
-        These are a vector of neighbours, or as many along a column as each thread has vectors.
-        """
-        vector, along = 16 // widest(self.kernel), self.tile.group("r").block
-        if not runs_along_outer(self.kernel):
-            return min(vector, along)
-        elements = self.tile.group("x").block * along // (WARP * self.tile.warps)
-        return max(1, min(elements // vector, along))
-
     def _groups(self) -> str:
-        """The shape of states per group."""
-        return f"[XBLOCK, RBLOCK // {self._group()}]"
+        """The shape of states per group, of the elements with one maximum and one sum."""
+        return f"[XBLOCK, RBLOCK // {groups_of_threads(self.kernel, self.tile).size}]"
 
     def _accumulate_distances(self, node: FlatNode) -> None:
-        """Accumulate a maximum and a sum of exp(x - maximum), with one state per group.
-
-        A thread has neighbours of a row, but elements of a column that are far apart.
-        """
-        largest, size = self.online[node.name], self._group()
+        """Accumulate a maximum and a sum of exp(x - m), with one state per group."""
+        largest, group = self.online[node.name], groups_of_threads(self.kernel, self.tile)
         accumulator = TritonAccumulator(largest, "max", node.body.dtype, node.body.dtype)
         values = self._masked(accumulator, node, LOOP)
         states = f"best_{largest}, sum_{node.name}"
-        shape, within = f"[XBLOCK, RBLOCK // {size}, {size}]", 2
-        if runs_along_outer(self.kernel):
-            shape, within = f"[XBLOCK, {size}, RBLOCK // {size}]", 1
-        groups = f"tl.reshape({values}, {shape})"
-        text = f"{states} = library.add_distances({states}, {groups}, {within})"
+        shape = f"[XBLOCK, {group.far}, RBLOCK // {group.size}, {group.near}]"
+        text = f"{states} = library.add_distances({states}, tl.reshape({values}, {shape}))"
         self.emit.add(text, LOOP)
 
     def _leave_earlier_sweeps(self, segment: Segment) -> None:

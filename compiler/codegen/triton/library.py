@@ -210,16 +210,16 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
-def add_distances(best, total, values, within: tl.constexpr):
+def add_distances(best, total, values):
     """Update the maximum of each group, and the sum of exp(x - maximum), with more values.
 
-    `within` is the dimension of `values` along a group. The maximum may be infinite; differences
-    are taken from a finite number, so that they are not NaN for groups without values.
+    The second and the last dimension of `values` are those of a group. The maximum may be infinite;
+    differences are taken from a finite number, so that they are not NaN for groups without values.
     """
-    largest = maximum(best, tl.reduce(values, within, maximum))
+    largest = maximum(best, tl.reduce(tl.reduce(values, 3, maximum), 1, maximum))
     finite = tl.maximum(largest, LOWEST)
-    distances = values - tl.expand_dims(finite, within)
-    added = tl.sum(libdevice.exp2(distances * LOG2_E), within)
+    distances = values - tl.expand_dims(tl.expand_dims(finite, 1), 3)
+    added = tl.sum(tl.sum(libdevice.exp2(distances * LOG2_E), 3), 1)
     return largest, total * libdevice.exp2((best - finite) * LOG2_E) + added
 
 

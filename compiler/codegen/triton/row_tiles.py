@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel
 from tcdebug.compiler.codegen.kernels.sweeps import segments
@@ -43,6 +44,8 @@ HELD_ROW_BYTES = 48
 """The most bytes of the rows that a kernel reads, per element, for a warp to have `WARP_ROWS`."""
 BUSY = MULTIPROCESSORS * 16
 """Warps that keep the device busy. A kernel with fewer programs has more warps in each."""
+VECTOR_BYTES = 16
+"""The longest vector that a thread loads or stores."""
 LONG = 1 << 16
 """The length of a row, in elements, from which twice the bytes are in flight."""
 
@@ -209,3 +212,57 @@ def runs_along_outer(kernel: FlatKernel) -> bool:
     along = [nearest(index, axes) for index in touched if index.axes & inner]
     outer = sum(a in kernel.outer for a in along if a is not None)
     return outer > 0 and outer >= sum(a in kernel.inner for a in along if a is not None)
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Which elements of a looped tile lie in registers of the same thread.
+
+    They are `near` neighbours of a row, and those `far` times, at equal distances. A group may be
+    less than a thread has.
+    """
+
+    far: int
+    near: int
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.far * self.near
+
+
+def groups_of_threads(kernel: FlatKernel, tile: Tile) -> Groups:
+    """Return groups that no kernel needs other threads for.
+
+    Triton gives a thread of a row the longest vector of neighbours that an access can have. If that
+    is not known, then a group has one element of each vector, whatever its length.
+    """
+    along, threads = tile.group("r").block, WARP * tile.warps
+    if runs_along_outer(kernel):
+        elements = tile.group("x").block * along // threads
+        return Groups(max(1, min(elements * widest(kernel) // VECTOR_BYTES, along)), 1)
+    inside = [n for n in kernel.nodes if n.inside]
+    touched = [(e.index[0], e.dtype) for n in inside for e in loads(n.body) if e.index]
+    touched += [(n.address, n.dtype) for n in inside if n.name in kernel.stored and not n.reduces]
+    rows = [(i, itemsize(dtype)) for i, dtype in touched if i.axes & frozenset(kernel.inner)]
+    found = [_vector(VECTOR_BYTES // size, index, kernel) for index, size in rows]
+    lengths = [min(n, along) for n in found if n is not None]
+    if len(lengths) == len(found):
+        near = max(lengths, default=1)
+        return Groups(max(1, along // (threads * near)), near)
+    longest = max(VECTOR_BYTES // size for _, size in rows)
+    return Groups(max(1, along // (threads * longest)), 1)
+
+
+def _vector(most: int, address: Index, kernel: FlatKernel) -> int | None:
+    """Return how many neighbours of a row Triton accesses at once; None if that is not known."""
+    last = kernel.inner[-1]
+    beginning = address - last
+    if last in beginning.axes:
+        return 1
+    steps = list(beginning.terms.values())
+    if len(kernel.inner) > 1:
+        steps.append(last.size.constant or 1)
+    if beginning.symbols:
+        return None
+    return next(n for n in (16, 8, 4, 2, 1) if n <= most and all(s % n == 0 for s in steps))
