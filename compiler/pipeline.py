@@ -64,7 +64,7 @@ from tcdebug.compiler.runtime.cuda.products import with_templates
 from tcdebug.compiler.runtime.profiler_ranges import graph_range
 from tcdebug.compiler.schedule.combo_kernels import with_combo_kernels
 from tcdebug.compiler.schedule.in_place import in_place
-from tcdebug.compiler.schedule.inline import inline_producers
+from tcdebug.compiler.schedule.inlining.inline import inline_producers
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 from tcdebug.compiler.schedule.printer import print_schedule
 from tcdebug.compiler.schedule.stage import schedule_graph

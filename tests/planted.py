@@ -24,7 +24,8 @@ from tcdebug.compiler.ir.expr import Call, Expr, walk
 from tcdebug.compiler.ir.graph import Reduction
 from tcdebug.compiler.lower.tables import LOWERINGS
 from tcdebug.compiler.registry import REGISTRY
-from tcdebug.compiler.schedule import fusion, inline
+from tcdebug.compiler.schedule.fusing import fusion
+from tcdebug.compiler.schedule.inlining import inline
 
 aten = torch.ops.aten
 

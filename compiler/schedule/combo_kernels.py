@@ -18,8 +18,8 @@ from tcdebug.compiler.ir.arithmetic.index import product
 from tcdebug.compiler.ir.cost import bytes_of
 from tcdebug.compiler.ir.expr import indices, walk
 from tcdebug.compiler.ir.graph import Buffer, Extern, Node, Scatter, written
-from tcdebug.compiler.schedule.dependencies import Dependencies, between_steps
-from tcdebug.compiler.schedule.kernel import Kernel, Schedule
+from tcdebug.compiler.schedule.fusing.dependencies import Dependencies
+from tcdebug.compiler.schedule.kernel import Kernel, Schedule, between_steps
 
 Step = Kernel | Extern
 

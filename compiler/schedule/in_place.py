@@ -23,8 +23,8 @@ from tcdebug.compiler.ir.graph import (
     reads,
     written,
 )
-from tcdebug.compiler.schedule.align import Loops, sweep_numbers
-from tcdebug.compiler.schedule.fusion import reads_through, stores_in_order
+from tcdebug.compiler.schedule.fusing.align import Loops, sweep_numbers
+from tcdebug.compiler.schedule.fusing.legality import reads_through, stores_in_order
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 
 UNIT = "memory.in_place"

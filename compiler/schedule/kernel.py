@@ -8,6 +8,7 @@ import torch
 
 from tcdebug.compiler.ir.arithmetic.index import Axis
 from tcdebug.compiler.ir.graph import Extern, Graph, LoopNode, elements_read
+from tcdebug.compiler.schedule.fusing.dependencies import Dependencies
 
 
 @dataclass(frozen=True)
@@ -92,3 +93,13 @@ class Schedule:
     def kernels(self) -> list[Kernel]:
         """Return the kernels in order."""
         return [s for s in self.steps if isinstance(s, Kernel)]
+
+
+def between_steps(schedule: Schedule) -> Dependencies:
+    """Return the dependencies between the steps of a schedule."""
+    dependencies = Dependencies(schedule.graph)
+    for kernel in schedule.kernels():
+        first = dependencies.key_of(kernel.nodes[0].name)
+        for node in kernel.nodes[1:]:
+            dependencies.merge(first, dependencies.key_of(node.name))
+    return dependencies

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.cost import bytes_of
 from tcdebug.compiler.ir.graph import Extern, Graph, memory_of, output_refs, reads, written
-from tcdebug.compiler.schedule.dependencies import Dependencies
-from tcdebug.compiler.schedule.fusion import Group
+from tcdebug.compiler.schedule.fusing.dependencies import Dependencies
+from tcdebug.compiler.schedule.fusing.fusion import Group
 from tcdebug.compiler.schedule.in_place import FRESH
 
 UNIT = "memory.order"

@@ -24,19 +24,12 @@ from tcdebug.compiler.ir.graph import (
     output_refs,
     reads,
 )
-from tcdebug.compiler.schedule.align import Loops, align, sweeps
-from tcdebug.compiler.schedule.dependencies import Dependencies, between_steps
-from tcdebug.compiler.schedule.fusion import (
-    crosses,
-    has_waiting_stores,
-    illegal_read,
-    pays,
-    readers_of,
-    too_large,
-    work_of,
-)
-from tcdebug.compiler.schedule.inline import LARGEST_BODY, UNIT, size_after, too_expensive
-from tcdebug.compiler.schedule.kernel import Kernel, Schedule
+from tcdebug.compiler.schedule.fusing.align import Loops, align, sweeps
+from tcdebug.compiler.schedule.fusing.dependencies import Dependencies
+from tcdebug.compiler.schedule.fusing.legality import has_waiting_stores, illegal_read
+from tcdebug.compiler.schedule.fusing.profit import crosses, pays, readers_of, too_large, work_of
+from tcdebug.compiler.schedule.inlining.inline import LARGEST_BODY, UNIT, size_after, too_expensive
+from tcdebug.compiler.schedule.kernel import Kernel, Schedule, between_steps
 
 
 @dataclass(frozen=True)
@@ -144,7 +137,7 @@ def _why_apart(
         return reason
     a, b = together.key_of(first.nodes[0].name), together.key_of(second.nodes[0].name)
     if between := together.between(a, b):
-        return f"{between} must run between them"
+        return f"{between[0]} must run between them"
     reason = ""
     loops = [Loops(k.outer, k.inner, k.nodes) for k in (first, second)]
     for merged in align(*loops):

@@ -14,13 +14,14 @@ from tcdebug.compiler.ir.graph import (
     reads,
     written,
 )
-from tcdebug.compiler.schedule.align import Loops, moved
-from tcdebug.compiler.schedule.column_sums import join_columns
-from tcdebug.compiler.schedule.fusion import Fusion, Group
+from tcdebug.compiler.schedule.fusing.align import Loops, moved
+from tcdebug.compiler.schedule.fusing.column_sums import join_columns
+from tcdebug.compiler.schedule.fusing.fusion import Fusion, Group
+from tcdebug.compiler.schedule.inlining.between_kernels import recompute_between_kernels
+from tcdebug.compiler.schedule.inlining.recompute import recompute_producers
+from tcdebug.compiler.schedule.inlining.short_choices import apart
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 from tcdebug.compiler.schedule.memory_order import in_memory_order
-from tcdebug.compiler.schedule.recompute import recompute_producers
-from tcdebug.compiler.schedule.short_choices import apart
 from tcdebug.compiler.schedule.splitting.place_by_value import places_by_value
 from tcdebug.compiler.schedule.splitting.split_across import apart_across
 from tcdebug.compiler.schedule.splitting.split_reduction import split_reductions
@@ -39,9 +40,11 @@ def schedule_graph(graph: Graph, gate: Gate) -> Schedule:
     graph, wide = widen_gathers(graph, gate)
     graph, divided = split_reductions(graph, gate)
     graph = split_scans(recompute_producers(graph, gate, divided), gate)
-    fusion = Fusion(graph, gate, repeated | wide | _kept_apart(graph))
-    fusion.run()
-    join_columns(fusion)
+    fusion = _fused(graph, gate, repeated | wide)
+    again = recompute_between_kernels(fusion, gate)
+    if again is not graph:
+        fusion = _fused(again, gate, repeated | wide)
+    graph = fusion.graph
     groups = fusion.ordered()
     needed = _needed_outside(graph, groups)
     groups = in_memory_order(graph, groups, needed, fusion.dependencies, gate)
@@ -52,6 +55,14 @@ def schedule_graph(graph: Graph, gate: Gate) -> Schedule:
         else:
             steps.append(_kernel(group.loops, needed, number))
     return Schedule(graph, tuple(steps))
+
+
+def _fused(graph: Graph, gate: Gate, apart: frozenset[str]) -> Fusion:
+    """Return the groups of nodes that will be kernels."""
+    fusion = Fusion(graph, gate, apart | _kept_apart(graph))
+    fusion.run()
+    join_columns(fusion)
+    return fusion
 
 
 def _kept_apart(graph: Graph) -> frozenset[str]:

@@ -13,7 +13,7 @@ from tcdebug.compiler.codegen.cpp.emitters.text import TYPES, index_text, loop
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode, row_major
 from tcdebug.compiler.ir.arithmetic.index import product
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
-from tcdebug.compiler.schedule.column_sums import SUMMED, slots
+from tcdebug.compiler.schedule.fusing.column_sums import SUMMED, slots
 
 
 def add_to_column(emit: CppEmitter, kernel: FlatKernel, node: FlatNode) -> None:

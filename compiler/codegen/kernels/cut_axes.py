@@ -19,7 +19,7 @@ from tcdebug.compiler.ir.arithmetic.index import (
 )
 from tcdebug.compiler.ir.expr import indices, walk
 from tcdebug.compiler.ir.graph import Scatter
-from tcdebug.compiler.schedule.align import Loops, moved
+from tcdebug.compiler.schedule.fusing.align import Loops, moved
 from tcdebug.compiler.schedule.kernel import Kernel
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import torch
@@ -13,6 +14,9 @@ from tcdebug.compiler.ir.representable import Representable
 
 QUOTIENTS = {torch.bfloat16: "bfloat16_quotient", torch.float16: "float16_quotient"}
 """Half type -> the division of its numbers in float32, if the quotient is rounded to that type."""
+
+LEAST = 2.0**-126
+"""The least power of two that float32 holds with all digits, and whose reciprocal it holds too."""
 
 
 def with_idioms(kernel: FlatKernel) -> FlatKernel:
@@ -39,6 +43,8 @@ class _Idioms:
 
     def _change(self, expr: Expr) -> Expr:
         match expr:
+            case Call(name="div", args=(dividend, Constant(value=float() as divisor))):
+                return _by_power_of_two(expr, dividend, divisor)
             case Call(name="add", dtype=torch.float32):
                 return _one_plus_erf(expr)
             case Call(name="cast", args=(Call(name="div", dtype=torch.float32) as quotient,)):
@@ -54,6 +60,16 @@ class _Idioms:
         if not all(map(self._fits[rounded.dtype].holds, quotient.args)):
             return rounded
         return replace(rounded, args=(replace(quotient, name=QUOTIENTS[rounded.dtype]),))
+
+
+def _by_power_of_two(quotient: Call, dividend: Expr, divisor: float) -> Call:
+    """Replace a division by a power of two, whose reciprocal is exact, by a multiplication."""
+    if not math.isfinite(divisor) or abs(math.frexp(divisor)[0]) != 0.5:
+        return quotient
+    if not LEAST <= abs(divisor) <= 1 / LEAST:
+        return quotient
+    factor = Constant(quotient.dtype, 1 / divisor)
+    return Call(quotient.dtype, "mul", (dividend, factor))
 
 
 def _one_plus_erf(total: Call) -> Call:

@@ -9,7 +9,7 @@ from tcdebug.compiler.codegen.kernels.sweeps import Segment, of_other_sweeps, se
 from tcdebug.compiler.codegen.triton.accumulate import TritonAccumulator, TritonScan
 from tcdebug.compiler.codegen.triton.emit import LOOP, TOP, TritonEmitter, TritonValue
 from tcdebug.compiler.codegen.triton.idioms import with_idioms
-from tcdebug.compiler.codegen.triton.online_softmax import online
+from tcdebug.compiler.codegen.triton.online_softmax import FINITE, online
 from tcdebug.compiler.codegen.triton.places import NO_PLACE
 from tcdebug.compiler.codegen.triton.row_tiles import groups_of_threads
 from tcdebug.compiler.codegen.triton.text import TYPES, TritonIndex
@@ -248,7 +248,8 @@ class TritonKernelWriter:
             if node.name in self.online:
                 largest = self.online[node.name]
                 states = f"best_{largest}, sum_{node.name}, result_{largest}"
-                self._result(node, f"library.sum_of_distances({states})")
+                finite = "finite_" if node.kind == FINITE else ""
+                self._result(node, f"library.sum_of_{finite}distances({states})")
             elif node.reduces:
                 state = f"best_{node.name}"
                 text = accumulators[node.name].reduced(state, f"place_{node.name}")

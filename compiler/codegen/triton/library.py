@@ -235,6 +235,13 @@ def sum_of_distances(best, total, largest):
 
 
 @triton.jit
+def sum_of_finite_distances(best, total, largest):
+    """The same, but the sum of exp(x) if the overall maximum is infinite, as in logsumexp."""
+    result = sum_of_distances(best, total, largest)
+    return tl.where(tl.abs(largest) == float("inf"), tl.maximum(largest, 0.0), result)
+
+
+@triton.jit
 def one_plus_erf(x):
     """erf(x) + 1 within 1.2e-7. For negative x it is exp2(-q(|x|)).
 

@@ -2,18 +2,22 @@
 
 The method is that of Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018):
 when the maximum grows, the sum so far is multiplied by exp(old - new). Softmax then reads a long
-row twice instead of three times.
+row twice instead of three times, and logsumexp once instead of twice.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
-from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
-from tcdebug.compiler.ir.expr import Call, Expr, Load, loads, rewrite
+import torch
 
-KIND = "sum_exp"
-"""The kind of a node that sums exp(body - m), where m is the maximum of the same body."""
+from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
+from tcdebug.compiler.ir.expr import Call, Constant, Expr, Load, loads, rewrite
+
+KIND, FINITE = "sum_exp", "sum_exp_finite"
+"""The kind of a node that sums exp(body - m), where m is the maximum of the same body. With the
+second one, as in logsumexp, the sum is that of exp(body) if m is infinite."""
 
 
 def online(kernel: FlatKernel) -> tuple[FlatKernel, dict[str, str]]:
@@ -26,14 +30,13 @@ def online(kernel: FlatKernel) -> tuple[FlatKernel, dict[str, str]]:
         if found is None or found[0] in partner.values():
             nodes.append(node)
         else:
-            largest, body = found
-            partner[node.name] = largest
-            nodes.append(replace(node, kind=KIND, body=body))
+            partner[node.name], kind, body = found
+            nodes.append(replace(node, kind=kind, body=body))
     return replace(kernel, nodes=tuple(nodes)), partner
 
 
-def _distances(node: FlatNode, made: dict[str, FlatNode]) -> tuple[str, Expr] | None:
-    """(m, x) if a node is a sum of exp(x - m) and m is the maximum of x, else None."""
+def _distances(node: FlatNode, made: dict[str, FlatNode]) -> tuple[str, str, Expr] | None:
+    """(m, kind, x) if a node is a sum of exp(x - m) and m is the maximum of x, else None."""
     if node.kind != "sum":
         return None
     body = _whole(node.body, made)
@@ -42,12 +45,22 @@ def _distances(node: FlatNode, made: dict[str, FlatNode]) -> tuple[str, Expr] | 
     (distance,) = body.args
     if not (isinstance(distance, Call) and distance.name == "sub"):
         return None
-    value, largest = distance.args
-    if not (isinstance(largest, Load) and largest.buffer in made and not largest.index):
+    value, subtracted = distance.args
+    results = {e.key: e for e in loads(subtracted) if e.buffer in made and not e.index}
+    if len(results) != 1:
         return None
+    (largest,) = results.values()
+    kind = {largest.key: KIND, _if_finite(largest).key: FINITE}.get(subtracted.key)
     source = made[largest.buffer]
     same = source.kind == "max" and _whole(source.body, made).key == value.key
-    return (source.name, value) if same else None
+    return (source.name, kind, value) if same and kind else None
+
+
+def _if_finite(largest: Load) -> Expr:
+    """A maximum, or 0 where it is infinite, as logsumexp computes it."""
+    zero, infinity = (Constant(largest.dtype, value) for value in (0.0, math.inf))
+    infinite = Call(torch.bool, "eq", (Call(largest.dtype, "abs", (largest,)), infinity))
+    return Call(largest.dtype, "where", (infinite, zero, largest))
 
 
 def _whole(body: Expr, made: dict[str, FlatNode]) -> Expr:

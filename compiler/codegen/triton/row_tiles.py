@@ -70,7 +70,7 @@ def row_tile(kernel: FlatKernel, *, persistent: bool = True) -> Tile:
     fits = persistent and length is not None and length <= limit and not wasteful
     if columns and length is not None and fits and (patched := _patched(kernel, length)):
         return patched
-    held_whole = kernel.sorts or (kernel.scans and sweeps > 1)  # see `schedule/scans.py`
+    held_whole = kernel.sorts or (kernel.scans and sweeps > 1)  # see `schedule/fusing/scans.py`
     if length is not None and (fits or held_whole):
         return _whole_rows(kernel, power_of_two(length), outer, columns=columns, heavy=heavy)
     if columns:
@@ -91,7 +91,7 @@ def row_tile(kernel: FlatKernel, *, persistent: bool = True) -> Tile:
 def _columns(kernel: FlatKernel, outer: int, more: int) -> Tile:
     """Return a tile that steps down some columns."""
     x, size, warps = COLUMN_BYTES // widest(kernel), COLUMN_TILE * more, 4 * more
-    if widest(kernel) == 4 and not kernel.scans and outer >= 2 * x * MULTIPROCESSORS * 4:
+    if widest(kernel) == 4 and not kernel.scans and outer >= 2 * x * MULTIPROCESSORS * 3:
         x, size = 2 * x, size // 2
     x = min(x, power_of_two(outer))
     return _tile(kernel, x, size // x, warps, persistent=False)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tcdebug.compiler.ir.parse import parse_graph
-from tcdebug.compiler.schedule.dependencies import Dependencies
+from tcdebug.compiler.schedule.fusing.dependencies import Dependencies
 
 
 @st.composite

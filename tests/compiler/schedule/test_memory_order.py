@@ -17,7 +17,7 @@ from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.ir.graph import Extern
 from tcdebug.compiler.schedule import memory_order
-from tcdebug.compiler.schedule.fusion import Fusion
+from tcdebug.compiler.schedule.fusing.fusion import Fusion
 from tcdebug.compiler.schedule.kernel import Schedule
 
 UNIT = "memory.order"

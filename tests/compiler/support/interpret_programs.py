@@ -18,7 +18,9 @@ from torch.utils._pytree import tree_leaves
 
 from tcdebug.compiler.lower.indexing import sorting
 from tcdebug.compiler.operators.philox import random_bits
-from tcdebug.compiler.schedule import combo_kernels, in_place, recompute, scans
+from tcdebug.compiler.schedule import combo_kernels, in_place
+from tcdebug.compiler.schedule.fusing import scans
+from tcdebug.compiler.schedule.inlining import recompute
 from tcdebug.compiler.schedule.splitting import split_reduction, split_scan
 
 INF = float("inf")
@@ -248,6 +250,11 @@ def programs() -> dict[str, Program]:
         "over what dies in loops": (lambda x, y: (x @ y).softmax(-1), (r(5, 7), r(7, 901)), LOOPED),
         "softmax in loops": (lambda x: torch.softmax(x, -1), (rows(100),), LOOPED),
         "log softmax in loops": (lambda x: torch.log_softmax(x, -1), (r(5, 3001),), LOOPED),
+        "logsumexp in loops": (
+            lambda x, y: (x.logsumexp(-1), y.logsumexp(0)),
+            (rows(100), rows(1031).t().contiguous()),
+            LOOPED,
+        ),
         "softmax of columns in loops": (
             lambda x: (x.softmax(0), x[:, :30].log_softmax(0)),
             (rows(1031).t().contiguous(),),

@@ -23,7 +23,7 @@ from tcdebug.compiler.lower.stage import lower_graph
 from tcdebug.compiler.pipeline import ATEN
 from tcdebug.compiler.pipeline import Compile as PipelineCompile
 from tcdebug.compiler.schedule.in_place import in_place
-from tcdebug.compiler.schedule.inline import inline_producers
+from tcdebug.compiler.schedule.inlining.inline import inline_producers
 from tcdebug.compiler.schedule.kernel import Schedule
 from tcdebug.compiler.schedule.stage import schedule_graph
 from tcdebug.compiler.schedule.verifier import verify_schedule

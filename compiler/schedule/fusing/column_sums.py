@@ -25,8 +25,10 @@ from tcdebug.compiler.ir.graph import (
     reads,
     written,
 )
-from tcdebug.compiler.schedule.align import Loops, align, sweeps
-from tcdebug.compiler.schedule.fusion import Fusion, illegal_read, pays, too_large
+from tcdebug.compiler.schedule.fusing.align import Loops, align, sweeps
+from tcdebug.compiler.schedule.fusing.fusion import Fusion
+from tcdebug.compiler.schedule.fusing.legality import illegal_read
+from tcdebug.compiler.schedule.fusing.profit import pays, too_large
 
 UNIT = "fuse.column_sums"
 SLOTS = 16

@@ -40,7 +40,7 @@ from tcdebug.compiler.ir.graph import (
     written,
 )
 from tcdebug.compiler.ir.linear_parts import linear_parts
-from tcdebug.compiler.schedule.short_choices import apart
+from tcdebug.compiler.schedule.inlining.short_choices import apart
 from tcdebug.compiler.schedule.splitting.split_across import apart_across, whole_loads
 
 UNIT = "fuse.inline"

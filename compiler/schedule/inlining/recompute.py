@@ -11,10 +11,9 @@ again from the operand and from the maximum and sum of each row, which are few.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from tcdebug.compiler.gate.gate import Gate
-from tcdebug.compiler.ir.arithmetic.index import Axis, product
+from tcdebug.compiler.ir.arithmetic.index import product
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate, nearest
 from tcdebug.compiler.ir.cost import arithmetic, itemsize
 from tcdebug.compiler.ir.expr import Load, loads
@@ -25,28 +24,27 @@ from tcdebug.compiler.ir.graph import (
     Node,
     Pointwise,
     Scan,
-    memory_of,
     reads,
-    written,
 )
-from tcdebug.compiler.schedule.align import align, loops_of
-from tcdebug.compiler.schedule.fusion import legal
-from tcdebug.compiler.schedule.inline import (
-    LARGEST_BODY,
+from tcdebug.compiler.schedule.fusing.align import align, loops_of
+from tcdebug.compiler.schedule.fusing.legality import legal
+from tcdebug.compiler.schedule.inlining.expansion import (
+    WHOLE,
+    Expansion,
+    axes_of,
+    bytes_read,
+    shares,
+    whole_loads,
+)
+from tcdebug.compiler.schedule.inlining.inline import (
     inlined,
     inlined_where,
     made_elsewhere,
-    plain,
     reads_indirectly,
-    size_after,
 )
 from tcdebug.compiler.schedule.splitting.split_reduction import DEVICES
 
 UNIT = "fuse.recompute"
-WHOLE = 0.5
-"""A load of more elements than this, for each element of the producer, is no value of a row."""
-SHARED, SMALL = 0.5, 1 << 16
-"""The time of a load from the cache of all multiprocessors; one has its own for so few bytes."""
 WORK_PER_BYTE = 8
 """The operations that a GPU computes while it reads or stores a byte."""
 AGAIN = 1.25
@@ -80,55 +78,35 @@ class Recomputation:
         self.buffers = graph.buffers()
         self.divided = divided
         self.combined = frozenset(divided.values() if divided else ())
-        self.nodes = {node.name: node for node in graph.nodes}
-        self.stored = made_elsewhere(graph)
+        self.expansion = Expansion(graph, made_elsewhere(graph))
         """What is known to be in memory. `refuses` adds what it leaves there."""
-        self.memory = memory_of(graph.nodes)
-        self.updated = {self._memory(name) for node in graph.nodes for name in written(node)}
-
-    def _memory(self, name: str) -> str:
-        return self.memory.get(name, name)
 
     def expanded(self, producer: Pointwise) -> Pointwise:
         """Return a producer that computes its operands from what is in memory, if it can."""
         if self.divided is None or not self.combined.isdisjoint(reads(producer)):
             return producer
-        full = producer
-        while missing := self._missing(full):
-            operand = self.nodes[missing[0].buffer]
-            if not isinstance(operand, Pointwise) or not plain(operand):
-                return producer
-            if size_after(full.body, operand) > LARGEST_BODY:
-                return producer
-            if any(self._memory(name) in self.updated for name in reads(operand)):
-                return producer  # by then, it may have another value
-            full = replace(full, body=inlined(full.body, operand))
-        return full
-
-    def _missing(self, producer: Pointwise) -> list[Load]:
-        """Return the loads of elements that a kernel may compute without storing them."""
-        return [load for load in _whole(producer) if load.buffer not in self.stored]
+        return self.expansion.expanded(producer)
 
     def refuses(self, producer: Pointwise, consumers: Sequence[Node], in_memory: bool) -> str:
         """Return why a producer is not computed again; empty if it is. Producers come in order."""
         if in_memory:
-            self.stored.add(producer.name)
+            self.expansion.stored.add(producer.name)
             return "it is stored anyway"
-        rows, missing = self._rows(producer), self._missing(producer)
+        rows, missing = self._rows(producer), self.expansion.missing(producer)
         if missing and self.combined.isdisjoint(reads(producer)):
             return "the kernel of its operands may compute it"
         apart = any(self._apart(producer, consumer, rows) for consumer in consumers)
-        if not apart and not _turns(producer, _whole(producer), self.buffers):
+        if not apart and not _turns(producer, whole_loads(producer), self.buffers):
             return "its consumers may be one kernel"
         if reason := too_expensive(producer, consumers, in_rows=bool(rows)):
-            self.stored.add(producer.name)
+            self.expansion.stored.add(producer.name)
             return reason
         return ""
 
     def _rows(self, producer: Pointwise) -> set[str]:
         """Return the values of rows that a producer reads, and that the kernel of rows computes."""
-        found = {load.buffer for load, share in _loads(producer) if share <= WHOLE}
-        return found - self.stored - self.combined
+        found = {load.buffer for load, share in shares(producer) if share <= WHOLE}
+        return found - self.expansion.stored - self.combined
 
     def _apart(self, producer: Pointwise, consumer: Node, rows: set[str]) -> bool:
         """Return whether a consumer cannot be in the kernel that computes a producer."""
@@ -137,31 +115,7 @@ class Recomputation:
         if not rows:
             return consumer.name in (self.divided or {})
         body, over = inlined(consumer.body, producer), {*consumer.over}
-        return any(load.buffer in rows and over & _axes(load) for load in loads(body))
-
-
-def _whole(producer: Pointwise) -> list[Load]:
-    """Return the loads of elements of which a producer reads many."""
-    return [load for load, share in _loads(producer) if share > WHOLE]
-
-
-def _loads(producer: Pointwise) -> list[tuple[Load, float]]:
-    """Return each load once, and how many elements it reads for each element of the producer."""
-    found = {load.key: load for load in loads(producer.body) if load.index}
-    elements = max(1, estimate(producer.out.numel))
-    sizes = (estimate(product(a.size for a in _axes(load))) for load in found.values())
-    return [(load, size / elements) for load, size in zip(found.values(), sizes, strict=True)]
-
-
-def _cost(producer: Pointwise, load: Load, share: float) -> float:
-    """Return how long a load takes for each element of a producer, relative to one from memory.
-
-    What rows share, such as the means of columns, is read for each element, from a cache. If it is
-    small, that is the cache of a multiprocessor.
-    """
-    along = nearest(producer.out.address(producer.index), producer.axes)
-    large = share * estimate(producer.out.numel) * itemsize(load.dtype) > SMALL
-    return max(share, SHARED) if large and along in _axes(load) else share
+        return any(load.buffer in rows and over & axes_of(load) for load in loads(body))
 
 
 def _turns(producer: Pointwise, whole: Sequence[Load], buffers: Mapping[str, Buffer]) -> bool:
@@ -183,15 +137,24 @@ def _share_a_kernel(producer: Pointwise, consumer: Node, buffers: Mapping[str, B
     return any(legal(loops, {}, buffers) for loops in merged)
 
 
-def _axes(load: Load) -> frozenset[Axis]:
-    return frozenset[Axis]().union(*(index.axes for index in load.index))
-
-
 def too_expensive(producer: Pointwise, consumers: Sequence[Node], *, in_rows: bool) -> str:
     """Return why computing a producer in all consumers takes longer; empty if it does not.
 
     The kernel that stores it may be that of a consumer, unless it is that of its rows.
     """
+    if reason := unfit(producer, consumers):
+        return reason
+    count, size = len(consumers), itemsize(producer.out.dtype)
+    most = size * (AGAIN + 1 / (count if in_rows else max(1, count - 1)))
+    read = sum(bytes_read(producer, load, share) for load, share in shares(producer))
+    if read > most:
+        return f"it reads {read:.1f} bytes per element"
+    work = arithmetic(producer.body)
+    return f"it has {work} operations" if work > most * WORK_PER_BYTE else ""
+
+
+def unfit(producer: Pointwise, consumers: Sequence[Node]) -> str:
+    """Return why no number of operations is few enough for a producer; empty if one may be."""
     elements = estimate(producer.out.numel)
     for consumer in consumers:
         if isinstance(consumer, Extern):
@@ -200,14 +163,4 @@ def too_expensive(producer: Pointwise, consumers: Sequence[Node], *, in_rows: bo
         places = {e.key for e in loads(consumer.body) if e.buffer == producer.name}
         if points * len(places) > elements * AGAIN:
             return "a consumer reads an element several times"
-    if reads_indirectly(producer.body):
-        return "it reads through an indirect index"
-    count, size = len(consumers), itemsize(producer.out.dtype)
-    most = size * (AGAIN + 1 / (count if in_rows else max(1, count - 1)))
-    read = sum(
-        itemsize(load.dtype) * _cost(producer, load, share) for load, share in _loads(producer)
-    )
-    if read > most:
-        return f"it reads {read:.1f} bytes per element"
-    work = arithmetic(producer.body)
-    return f"it has {work} operations" if work > most * WORK_PER_BYTE else ""
+    return "it reads through an indirect index" if reads_indirectly(producer.body) else ""

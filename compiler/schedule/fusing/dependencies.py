@@ -13,7 +13,6 @@ from tcdebug.compiler.ir.graph import (
     symbols_of,
     written,
 )
-from tcdebug.compiler.schedule.kernel import Schedule
 
 
 class Dependencies:
@@ -83,11 +82,7 @@ class Dependencies:
 
     def blocked(self, first: int, second: int) -> bool:
         """Whether merging two groups would make a cycle, because another lies between them."""
-        return any(
-            self.reaches(first, between)
-            for between in self.groups_before(second)
-            if between != first
-        ) or self.reaches(second, first)
+        return bool(self.between(first, second)) or self.reaches(second, first)
 
     def encloses(self, keys: set[int]) -> bool:
         """Whether merging these groups would make a cycle, because another lies between two."""
@@ -98,10 +93,10 @@ class Dependencies:
             for first in keys
         )
 
-    def between(self, first: int, second: int) -> str:
-        """The first node of a group that must run between two groups; empty if there is none."""
-        groups = (b for b in self.groups_before(second) if b != first)
-        return next((self._names[b] for b in groups if self.reaches(first, b)), "")
+    def between(self, first: int, second: int) -> list[str]:
+        """One node of each group that must run between two and that the second directly needs."""
+        groups = sorted(b for b in self.groups_before(second) if b != first)
+        return [self._names[b] for b in groups if self.reaches(first, b)]
 
     def merge(self, first: int, second: int) -> None:
         """Merge two groups. The result has the key of the first."""
@@ -146,13 +141,3 @@ class Dependencies:
         for k, name in enumerate(self._names):
             members.setdefault(self._key[k], []).append(name)
         return [name for key in self._topological() for name in members[key]]
-
-
-def between_steps(schedule: Schedule) -> Dependencies:
-    """Return the dependencies between the steps of a schedule."""
-    dependencies = Dependencies(schedule.graph)
-    for kernel in schedule.kernels():
-        first = dependencies.key_of(kernel.nodes[0].name)
-        for node in kernel.nodes[1:]:
-            dependencies.merge(first, dependencies.key_of(node.name))
-    return dependencies

@@ -6,7 +6,7 @@ from tcdebug.compiler.ir.arithmetic.index import product
 from tcdebug.compiler.ir.cost import arithmetic
 from tcdebug.compiler.ir.graph import Pointwise, Reduction, Scan
 from tcdebug.compiler.ir.operations import SORTS
-from tcdebug.compiler.schedule.align import Loops
+from tcdebug.compiler.schedule.fusing.align import Loops
 
 DEVICES = ("cuda",)
 """Devices whose kernels hold rows in registers."""

@@ -1,0 +1,162 @@
+"""Whether one kernel of several nodes pays, and how many bytes it saves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from tcdebug.compiler.ir.arithmetic.index import Axis, Index, product
+from tcdebug.compiler.ir.arithmetic.size_estimate import estimate, nearest
+from tcdebug.compiler.ir.cost import LONGEST_TRANSPOSED_ROW, arithmetic, bytes_of, has_function
+from tcdebug.compiler.ir.expr import loads
+from tcdebug.compiler.ir.graph import Buffer, Graph, LoopNode, Pointwise, Scan, output_refs, reads
+from tcdebug.compiler.schedule.fusing.align import Loops, sweeps
+
+LARGEST_KERNEL = 48
+"""The most nodes in a kernel. More make the C++ compiler slow and spill registers."""
+LARGEST_WORK = 1500
+"""The most arithmetic in a C++ kernel of several groups. g++ takes about a second for as much in
+float16, and the time grows faster than the work."""
+ROW_IN_CACHE = 1 << 16
+"""The longest single row, in elements, that a kernel may sweep several times."""
+
+LONGEST_TURNED_ROW = 64
+"""The longest row that a program on a GPU can read along and store across, or the reverse."""
+AGAIN = 0.875
+"""What it is worth to save a byte if that takes another sweep over the columns of a kernel."""
+WORK_PER_BYTE = 2
+"""The operations that one thread of a CPU computes while it loads or stores a byte."""
+SHORTEST_RUN = 8
+"""The fewest contiguous elements that are worth a kernel of their own."""
+
+
+def too_large(first: Sequence[LoopNode], second: Sequence[LoopNode], work: int) -> str:
+    """Return why a kernel of two groups would be too large; empty if it would not be."""
+    count = len(first) + len(second)
+    if count > LARGEST_KERNEL:
+        return f"they have {count} nodes together, and a kernel has at most {LARGEST_KERNEL}"
+    if work > LARGEST_WORK:
+        return f"they have {work} operations together, and a kernel has at most {LARGEST_WORK}"
+    return ""
+
+
+def work_of(nodes: Iterable[LoopNode]) -> int:
+    """Return the arithmetic of the nodes that are written in C++."""
+    return sum(arithmetic(n.body) for n in nodes if n.out.device.type == "cpu")
+
+
+def readers_of(graph: Graph) -> dict[str, set[str]]:
+    """Value -> the nodes that read it. An output of the graph has a reader without a name."""
+    found = {name: {""} for name in output_refs(graph)}
+    for node in graph.nodes:
+        for name in reads(node):
+            found.setdefault(name, set()).add(node.name)
+    return found
+
+
+def pays(loops: Loops) -> bool:
+    """Return whether fusion pays.
+
+    Several sweeps over one long row are no faster than several kernels.
+    """
+    if not loops.inner or estimate(product(a.size for a in loops.outer)) > 1:
+        return True
+    return sweeps(loops) == 1 or estimate(product(a.size for a in loops.inner)) <= ROW_IN_CACHE
+
+
+def saved_bytes(
+    points: Loops,
+    rows: Loops,
+    buffers: Mapping[str, Buffer],
+    readers: Mapping[str, set[str]],
+) -> float:
+    """Return how many bytes one kernel of points and of reductions saves.
+
+    It loads once what both read, and does not load what one of them computes for the other, nor
+    store that if nothing else reads it. Rows are cached for further sweeps; columns are loaded
+    again. On a CPU, functions that reductions read are computed again in each sweep.
+    """
+    made = {n.name for n in points.nodes}, {n.name for n in rows.nodes}
+    read = [set[str]().union(*(reads(n) for n in loops.nodes)) for loops in (points, rows)]
+    between, both = read[0] & made[1] | read[1] & made[0], made[0] | made[1]
+    inside = [name for name in between if readers.get(name, set()) <= both]
+    shared = (read[0] & read[1]) - both
+    saved = sum(bytes_of(buffers[n]) for n in (*between, *inside, *shared) if n in buffers)
+    before, more = read[0].isdisjoint(made[1]), sweeps(rows) - 1
+    worth = AGAIN ** (more if before else more + 1) if runs_across(rows, buffers) else 1
+    elements = estimate(product(a.size for a in points.axes))
+    work = work_of(n for n in points.nodes if has_function(n.body))
+    again = elements * more * work / WORK_PER_BYTE if before else 0
+    return saved * worth - again
+
+
+def meets(loops: Loops, names: set[str], buffers: Mapping[str, Buffer]) -> bool:
+    """Whether the nodes of these names and the other nodes gain from a common buffer.
+
+    A program on a GPU gains if both load a common element at each point. A kernel on a CPU also
+    gains from neighbours, which are in its cache, but not if it reduces rows and columns of a
+    buffer: in a square, the loops over both are equal.
+    """
+    on_cpu = any(n.out.device.type == "cpu" for n in loops.nodes)
+    if on_cpu and not loops.inner:
+        return True
+    touched: tuple[set[object], set[object]] = set(), set()
+    for node in loops.nodes:
+        for load in loads(node.body):
+            if load.index:
+                along = nearest(buffers[load.buffer].address(load.index), loops.axes)
+                key = (load.buffer, along) if on_cpu else load.key
+                touched[node.name in names].add(key)
+    return not touched[0].isdisjoint(touched[1])
+
+
+def crosses(loops: Loops, buffers: Mapping[str, Buffer], readers: Mapping[str, set[str]]) -> bool:
+    """Return whether a kernel that stores reads or stores along several axes.
+
+    Some of the loads or stores of a vector would touch a cache line for each element. On a GPU, one
+    axis along which it both reads and stores is enough. A kernel
+    without reductions transposes blocks of what it reads, and one on a CPU that reduces short rows
+    transposes those (codegen/cpp/transposed_loads.py). On a GPU, rows may lie along memory.
+    """
+    on_gpu = any(n.out.device.type != "cpu" for n in loops.nodes)
+    if not loops.inner or (on_gpu and any(isinstance(n, Scan) for n in loops.nodes)):
+        return False
+    made = {n.name for n in loops.nodes}
+    along_loads, along_stores = set[Axis](), set[Axis]()
+    for node in loops.nodes:
+        for load in loads(node.body):
+            if load.buffer not in made:
+                along_loads |= _runs_along(
+                    buffers[load.buffer].address(load.index), loops, on_gpu=on_gpu
+                )
+        if isinstance(node, Pointwise) and not readers.get(node.name, set()) <= made:
+            along_stores |= _runs_along(node.out.address(node.index), loops, on_gpu=on_gpu)
+    if not along_loads or not along_stores or len(along_loads | along_stores) < 2:
+        return False
+    rows = estimate(product(a.size for a in loops.inner))
+    if on_gpu and along_loads & along_stores:
+        return False
+    if on_gpu:
+        return rows > LONGEST_TURNED_ROW or (along_loads | along_stores).isdisjoint(loops.inner)
+    return rows > LONGEST_TRANSPOSED_ROW or not along_stores & set(loops.inner)
+
+
+def _runs_along(address: Index, loops: Loops, *, on_gpu: bool) -> set[Axis]:
+    """The long axis along which an access to all points of some loops is contiguous.
+
+    On a GPU, its neighbours need not be contiguous: it is the long axis with the smallest stride.
+    """
+    long = [a for a in loops.axes if estimate(a.size) > 1]
+    if not all(a in address.axes for a in long):
+        return set()
+    if on_gpu:
+        along = nearest(address, [a for a in long if estimate(a.size) >= SHORTEST_RUN])
+        return set() if along is None else {along}
+    return {a for a in long if address.coefficient(a) == 1 and estimate(a.size) >= SHORTEST_RUN}
+
+
+def runs_across(loops: Loops, buffers: Mapping[str, Buffer]) -> bool:
+    """Return whether most loads of loops have their neighbours along an outer axis."""
+    read = {e.key: e for n in loops.nodes for e in loads(n.body) if e.index}
+    along = [nearest(buffers[e.buffer].address(e.index), loops.axes) for e in read.values()]
+    outer = sum(axis in loops.outer for axis in along)
+    return outer > sum(axis in loops.inner for axis in along)

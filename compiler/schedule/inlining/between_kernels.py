@@ -1,0 +1,96 @@
+"""fuse.recompute, after fusion: a kernel computes again what another kernel computed.
+
+A kernel that cannot be fused with an earlier one, because it also reads the sum of columns, often
+reads the same inputs. It then computes values of the earlier kernel from these, if loading them
+would take longer, and they are not stored.
+"""
+
+from __future__ import annotations
+
+from tcdebug.compiler.gate.gate import Gate
+from tcdebug.compiler.ir.cost import arithmetic, itemsize
+from tcdebug.compiler.ir.graph import Graph, Node, Pointwise, output_refs, reads
+from tcdebug.compiler.schedule.fusing.fusion import Fusion, Group
+from tcdebug.compiler.schedule.inlining.expansion import Expansion, bytes_read, shares
+from tcdebug.compiler.schedule.inlining.inline import inlined_where, made_elsewhere
+from tcdebug.compiler.schedule.inlining.recompute import UNIT, WORK_PER_BYTE, unfit
+from tcdebug.compiler.schedule.splitting.split_reduction import DEVICES
+
+
+def recompute_between_kernels(fusion: Fusion, gate: Gate) -> Graph:
+    """Return the graph of a fusion with some values computed by each kernel that reads them.
+
+    The kernel that stored them still computes them for its own nodes. The result is the same graph
+    if nothing is computed again; otherwise it must be fused anew.
+    """
+    graph = fusion.graph
+    if all(node.out is None or node.out.device.type not in DEVICES for node in graph.nodes):
+        return graph
+    choice = BetweenKernels(fusion)
+    changed = inlined_where(
+        graph,
+        gate,
+        UNIT,
+        lambda producer, consumers, in_memory: "its kernel computes it",
+        anyway=choice.pays,
+        expanded=choice.expansion.expanded,
+    )
+    same = [*map(id, changed.nodes)] == [*map(id, graph.nodes)]
+    return graph if same else changed
+
+
+class BetweenKernels:
+    """Decides which values of kernels the other kernels that read them compute again."""
+
+    def __init__(self, fusion: Fusion) -> None:
+        graph = fusion.graph
+        self.group_of = fusion.group_of
+        self.nodes: dict[str, Node] = {node.name: node for node in graph.nodes}
+        self.readers: dict[str, list[Node]] = {name: [] for name in self.nodes}
+        for node in graph.nodes:
+            for name in reads(node) & self.nodes.keys():
+                self.readers[name].append(node)
+        made = made_elsewhere(graph) | output_refs(graph)
+        outside = {n for n in self.nodes if self._outside(n)}
+        others = {n for n, node in self.nodes.items() if not isinstance(node, Pointwise)}
+        self.expansion = Expansion(graph, made | outside | others)
+        """What is stored, or a result of a loop that nothing else can compute. `pays` removes what
+        is computed again."""
+        self._decided: dict[str, bool] = {}
+
+    def _outside(self, name: str) -> list[Node]:
+        """Return the nodes that read a value in other kernels than its own."""
+        own = self.group_of[name]
+        return [node for node in self.readers[name] if self.group_of[node.name] is not own]
+
+    def pays(self, producer: Pointwise, consumer: Node) -> bool:
+        """Return whether a consumer computes a producer, which is expanded, again."""
+        if self.group_of[producer.name] is self.group_of[consumer.name]:
+            return False
+        if producer.name not in self._decided:
+            found = self._decided[producer.name] = self._pays_everywhere(producer)
+            if found:
+                self.expansion.stored.discard(producer.name)
+        return self._decided[producer.name]
+
+    def _pays_everywhere(self, producer: Pointwise) -> bool:
+        """Return whether no kernel takes longer to compute a producer than to load it."""
+        outside = self._outside(producer.name)
+        if self.expansion.missing(producer) or unfit(producer, outside):
+            return False
+        groups = {id(g): g for node in outside if isinstance(g := self.group_of[node.name], Group)}
+        saved = itemsize(producer.out.dtype) * (1 + 1 / max(1, len(groups)))
+        work = arithmetic(producer.body) / WORK_PER_BYTE
+        return all(self._bytes(producer, group) + work <= saved for group in groups.values())
+
+    def _bytes(self, producer: Pointwise, group: Group) -> float:
+        """Return what a kernel reads more per element, and what is stored for that."""
+        there = set[str]().union(*(reads(node) for node in group.loops.nodes))
+        total = 0.0
+        for load, share in shares(producer):
+            if load.buffer in there:
+                continue
+            total += bytes_read(producer, load, share)
+            if load.buffer in self.nodes and not self._outside(load.buffer):
+                total += itemsize(load.dtype) * share
+        return total
