@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import torch
+from hypothesis import reject
 from hypothesis import strategies as st
 from torch.autograd.graph import saved_tensors_hooks
 
@@ -25,6 +26,8 @@ TWICE = 15
 """If this number is drawn for an operand, one tensor is passed to the program twice."""
 NO_DERIVATIVE = "torch::autograd::NotImplemented"
 """autograd's name for the node of an operation without a derivative."""
+INPUTS = 8
+"""How many inputs are drawn for an operand until one is suitable."""
 NEAR = 3
 """Operands are chosen among this many of the newest values."""
 
@@ -127,9 +130,16 @@ class Scope:
     # -- operands ---------------------------------------------------------------------------
 
     def operand(self, want: Want) -> ScopeValue:
-        """Return a suitable value of the program, or a new input."""
+        """Return a suitable value of the program, or a new input.
+
+        Without a suitable one, Hypothesis discards the program.
+        """
         found = self._existing(want)
-        return found or self.new_input(self._sizes(want), want.kinds, plain=want.plain)
+        for _ in range(INPUTS):
+            if found is not None:
+                return found
+            found = self._suitable_input(want)
+        reject()
 
     def beside(self, other: ScopeValue, kinds: str = "fhib") -> ScopeValue:
         """Return an operand that can be broadcast with another one."""
@@ -158,13 +168,24 @@ class Scope:
         """Return a new input of integers below a bound, some of them repeated."""
         return self.new_input(tuple(sizes), "i", bound=bound)
 
+    def _suitable_input(self, want: Want) -> ScopeValue | None:
+        """Return a new argument of the program, or None if what was drawn does not suit."""
+        sizes, layouts = self._sizes(want), LAYOUTS[:1] if want.plain else LAYOUTS
+        made = recipe(
+            self, sizes, want.kinds, layouts, gradients=self.gradients, bound=None,
+            on_device=self.device != CPU,
+        )  # fmt: skip
+        text = made.text(sizes)
+        if not want.fits(self.evaluate(text)):
+            return None
+        return self._argument(text, made.text(self._stretch(sizes)))
+
     def new_input(
-        self, sizes: tuple[int, ...], kinds: str, *, bound: int | None = None, plain: bool = False
+        self, sizes: tuple[int, ...], kinds: str, *, bound: int | None = None
     ) -> ScopeValue:
         """Return a new argument of the program."""
-        layouts = LAYOUTS[:1] if plain else LAYOUTS
         made = recipe(
-            self, sizes, kinds, layouts, gradients=self.gradients, bound=bound,
+            self, sizes, kinds, LAYOUTS, gradients=self.gradients, bound=bound,
             on_device=self.device != CPU,
         )  # fmt: skip
         return self._argument(made.text(sizes), made.text(self._stretch(sizes)))

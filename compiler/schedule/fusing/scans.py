@@ -24,8 +24,8 @@ def scans(loops: Loops) -> bool:
 def may_scan_together(first: Loops, second: Loops, *, linked: bool) -> bool:
     """Return whether scans of two groups, if there are any, may share inner loops with the rest.
 
-    The second of `linked` groups reads the first. On a GPU scans may, except for sorts. On a CPU,
-    scans of simple values may, if they are not linked and nothing is reduced: a reduction in the
+    The second of `linked` groups reads the first. On a GPU scans may, but a sort shares loops with
+    reductions only. On a CPU, scans of simple values may, if they are not linked and nothing is reduced: a reduction in the
     loop of a scan would not be vectorized, nor what one scan reads of another. Other values are
     computed in a loop of their own (codegen/cpp/scan_pieces.py).
     """
@@ -33,7 +33,8 @@ def may_scan_together(first: Loops, second: Loops, *, linked: bool) -> bool:
     if not (first.inner and second.inner and (scans(first) or scans(second))):
         return True
     if all(n.out.device.type in DEVICES for n in nodes):
-        return not any(n.kind in SORTS for n in nodes if not isinstance(n, Pointwise))
+        sorts = any(isinstance(n, Scan) and n.kind in SORTS for n in nodes)
+        return not sorts or not (scans(first) and scans(second))
     if linked or any(isinstance(n, Reduction) for n in nodes):
         return False
     on_cpu = all(n.out.device.type == "cpu" for n in nodes)

@@ -16,6 +16,9 @@ from tcdebug.compiler.schedule.inlining.inline import inlined_where, made_elsewh
 from tcdebug.compiler.schedule.inlining.recompute import UNIT, WORK_PER_BYTE, unfit
 from tcdebug.compiler.schedule.splitting.split_reduction import DEVICES
 
+HELD = 1.25
+"""What it is worth to save a byte that would be held between kernels."""
+
 
 def recompute_between_kernels(fusion: Fusion, gate: Gate) -> Graph:
     """Return the graph of a fusion with some values computed by each kernel that reads them.
@@ -81,7 +84,8 @@ class BetweenKernels:
         groups = {id(g): g for node in outside if isinstance(g := self.group_of[node.name], Group)}
         saved = itemsize(producer.out.dtype) * (1 + 1 / max(1, len(groups)))
         work = arithmetic(producer.body) / WORK_PER_BYTE
-        return all(self._bytes(producer, group) + work <= saved for group in groups.values())
+        most = saved * HELD
+        return all(self._bytes(producer, group) + work <= most for group in groups.values())
 
     def _bytes(self, producer: Pointwise, group: Group) -> float:
         """Return what a kernel reads more per element, and what is stored for that."""

@@ -183,6 +183,14 @@ def sorts(x: torch.Tensor, y: torch.Tensor) -> Any:
     )
 
 
+def reduced_sorts(x: torch.Tensor, y: torch.Tensor) -> Any:
+    """What one kernel computes of a sorted row, of its order, and of elements in that order."""
+    order = torch.sort(x, dim=-1, stable=True)[1]
+    ordered = y.gather(-1, order) * 2
+    down = torch.sort(x.nan_to_num(), dim=-1, descending=True, stable=True)[0]
+    return ordered.max(-1), order.argmin(-1), down.diff().amax(-1), down.square().mean(-1), down
+
+
 def updates(*given: torch.Tensor) -> Any:
     """A step of an optimizer over a list of tensors, of which two have the same size."""
     count = len(given) // 4
@@ -293,6 +301,7 @@ def programs() -> dict[str, Program]:
             (),
         ),
         "sorts": (sorts, (repeated(6, 37), r(6, 37)), ()),
+        "reductions of sorted rows": (reduced_sorts, (repeated(6, 37), r(6, 37)), ()),
         "places": (lambda x: (x.argmax(-1), x.max(-1), x.argmin(0)), (r(12, 50),), ()),
         "places in loops": (lambda x: x.argmax(-1), (r(3, 5000),), LOOPED),
         "transpose": (lambda x, y: x.t() + y, (r(70, 90), r(90, 70)), ()),
@@ -312,7 +321,7 @@ def further_programs() -> dict[str, Program]:
             (),
         ),
         "scattered": (scattered, (r(6, 5), r(9, 5), torch.randint(0, 6, (9, 5))), ()),
-        "scans and reductions": (scans_and_reductions, (r(7, 129),), ()),
+        "scans and reductions": (scans_and_reductions, (r(7, 129).double(),), ()),
         "scans and reductions in loops": (scans_and_reductions, (r(3, 1100).double(),), LOOPED),
         "running sum": (lambda x: x.cumsum(-1), (r(5, 70),), ()),
         "running sum in loops": (lambda x: x.cumsum(-1), (r(3, 3000).double(),), LOOPED),

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
+import torch
 from hypothesis import HealthCheck, Phase, find, given, seed, settings
 from hypothesis import strategies as st
 from property_settings import property_settings
@@ -123,6 +124,23 @@ def test_a_gradient_that_eager_rounds_to_float32_is_not_asked_of_doubles(gradien
     draw()
     assert any("(a1)" in text for text in texts)
     assert any("(a0)" in text for text in texts) == (not gradients)
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+def test_a_new_input_is_suitable_for_the_line_that_needs_it(gradients: bool) -> None:
+    row = next(r for _, r in ROWS if r.name == "hardsigmoid")
+    dtypes: set[torch.dtype] = set()
+
+    @given(st.data())
+    @settings(max_examples=200, database=None, phases=[Phase.generate])
+    def draw(data: st.DataObject) -> None:
+        scope = Scope(data.draw, gradients=gradients)
+        row.draw(scope)
+        dtypes.update(value.tensor.dtype for value in scope.values)
+
+    draw()
+    assert torch.float32 in dtypes
+    assert (torch.float64 in dtypes) == (not gradients)
 
 
 def test_rows_have_distinct_names() -> None:
