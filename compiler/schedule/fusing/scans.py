@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tcdebug.compiler.ir.arithmetic.index import product
 from tcdebug.compiler.ir.cost import arithmetic
-from tcdebug.compiler.ir.graph import Pointwise, Reduction, Scan
+from tcdebug.compiler.ir.graph import Reduction, Scan
 from tcdebug.compiler.ir.operations import SORTS
 from tcdebug.compiler.schedule.fusing.align import Loops
 
@@ -25,9 +25,9 @@ def may_scan_together(first: Loops, second: Loops, *, linked: bool) -> bool:
     """Return whether scans of two groups, if there are any, may share inner loops with the rest.
 
     The second of `linked` groups reads the first. On a GPU scans may, but a sort shares loops with
-    reductions only. On a CPU, scans of simple values may, if they are not linked and nothing is reduced: a reduction in the
-    loop of a scan would not be vectorized, nor what one scan reads of another. Other values are
-    computed in a loop of their own (codegen/cpp/scan_pieces.py).
+    reductions only. On a CPU, scans of simple values may, if they are not linked and nothing is
+    reduced: a reduction in the loop of a scan would not be vectorized, nor what one scan reads of
+    another. Other values are computed in a loop of their own (codegen/cpp/scan_pieces.py).
     """
     nodes = (*first.nodes, *second.nodes)
     if not (first.inner and second.inner and (scans(first) or scans(second))):
