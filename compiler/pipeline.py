@@ -213,6 +213,7 @@ def compile_joint(
         )
 
     def prepare(joint: fx.GraphModule) -> None:
+        saved_tensors.give_elements_memory(joint)
         if not this.options.fallback_random:
             this.stages("joint").run_passes("passes", joint, RANDOM)
 

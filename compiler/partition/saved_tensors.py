@@ -15,11 +15,28 @@ import torch
 from torch import fx
 
 from tcdebug.compiler import seams
+from tcdebug.compiler.effects import may_share_memory, overlaps
 from tcdebug.compiler.passes.replacement import FIXED_STRIDES, STRIDE_SENSITIVE, same_numbers
 from tcdebug.compiler.passes.strides import restride
 
+aten = torch.ops.aten
 VISIBLE_RESULTS = "visible_results"
 """Key in the meta of forward's output: how many results are not only saved for backward."""
+
+
+def give_elements_memory(joint: fx.GraphModule) -> None:
+    """Give results the strides that lowering gives them: no two elements share memory.
+
+    torch 2.11 traces `slice_scatter` of an expanded tensor with the strides of that. Backward would
+    read such a result, if it is saved, as if it were expanded.
+    """
+    for node in list(joint.graph.nodes):
+        value = node.meta.get("val")
+        if not isinstance(value, torch.Tensor) or not seams.is_strided(value):
+            continue
+        if node.op == "call_function" and overlaps(value) and not may_share_memory(node):
+            dense = aten.clone.default(value, memory_format=torch.contiguous_format)
+            restride(joint.graph, node, dense, results=True)
 
 
 def count_visible(forward: fx.GraphModule, backward: fx.GraphModule, visible: int) -> None:

@@ -19,7 +19,11 @@ from torch import fx
 from tcdebug.compiler import pipeline, seams
 from tcdebug.compiler.backend import backend, get_backend
 from tcdebug.compiler.backend import compile as compile_graph
-from tcdebug.compiler.partition.saved_tensors import VISIBLE_RESULTS, take_strides
+from tcdebug.compiler.partition.saved_tensors import (
+    VISIBLE_RESULTS,
+    give_elements_memory,
+    take_strides,
+)
 from tcdebug.compiler.passes.replacement import strided_as_eager
 from tcdebug.compiler.passes.strides import restride
 from tcdebug.compiler.registry import REGISTRY
@@ -348,3 +352,46 @@ def test_strides_are_kept_if_backward_addresses_memory() -> None:
         parts = {"fw_compiler": compiler, "bw_compiler": compiler}
         torch.compile(function, backend=get_backend(**parts))(*inputs())
     assert marked == [2, None]
+
+
+UPDATED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "slice_scatter": lambda x: torch.slice_scatter(x, x.narrow(0, 0, 1) + 1, 0, 0, 1),
+    "select_scatter": lambda x: torch.select_scatter(x, x.select(0, 0) + 1, 0, 0),
+    "diagonal_scatter": lambda x: torch.diagonal_scatter(x, x.diagonal(0, 0, 2) + 1, 0, 0, 2),
+    "scatter": lambda x: x.scatter(0, torch.ones_like(x[:1], dtype=torch.int64), x[:1] * 2),
+    "index_copy": lambda x: x.index_copy(0, torch.tensor([1]), x[:1] * 2),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", UPDATED)
+def test_the_saved_update_of_an_expanded_tensor_is_read_where_it_is(
+    name: str, dynamic: bool
+) -> None:
+    """torch 2.11 traces some of them with the strides of the expanded tensor."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        updated = UPDATED[name](x)
+        return updated.sin() * updated.exp()
+
+    def expanded() -> torch.Tensor:
+        return f32(1, 2, 17).expand(8, 2, 17).requires_grad_()
+
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend="tcdebug", dynamic=dynamic)
+    assert_same(gradients(compiled, [expanded()]), gradients(function, [expanded()]))
+
+
+def test_elements_that_a_fake_kernel_lays_over_each_other_have_memory_of_their_own() -> None:
+    module = aten_graph(lambda x: (x + 1).sin().view(-1), f32(8, 2, 17))
+    added = next(n for n in module.graph.nodes if n.target is aten.add.Tensor)
+    added.meta["val"] = added.meta["val"][:1].expand(8, 2, 17)
+    give_elements_memory(module)
+    assert added.meta["val"].stride() == (34, 17, 1)
+
+
+def test_an_expanded_view_keeps_its_strides() -> None:
+    module = aten_graph(lambda x: x.expand(8, 2, 17) + 1, f32(1, 2, 17))
+    view = next(n for n in module.graph.nodes if n.target is aten.expand.default)
+    give_elements_memory(module)
+    assert view.meta["val"].stride() == (0, 17, 1)
