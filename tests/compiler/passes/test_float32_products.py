@@ -100,6 +100,7 @@ def dtypes(function: Callable[..., Any], *inputs: torch.Tensor) -> set[torch.dty
     }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 @pytest.mark.parametrize("name", CASES)
 def test_products_in_float32_are_as_accurate_as_in_eager(name: str, dtype: torch.dtype) -> None:

@@ -162,6 +162,7 @@ SCANS: dict[str, Callable[[torch.Tensor, int], Any]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", SCANS)
 @pytest.mark.parametrize("dim", [0, 1, 2])
 @pytest.mark.parametrize("halves", [torch.float16, torch.bfloat16], ids=str)

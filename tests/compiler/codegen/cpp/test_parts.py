@@ -32,6 +32,7 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
     torch.set_num_threads(before)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("dynamic", "threads"), [(False, 1), (False, 3), (True, 2)], indirect=["threads"]
 )

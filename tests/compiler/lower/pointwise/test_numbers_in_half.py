@@ -33,6 +33,7 @@ OPERATORS: dict[str, Callable[[Tensor, float], Tensor]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 @pytest.mark.parametrize("name", OPERATORS)
 @pytest.mark.parametrize("number", [0.3, -1001.3])
