@@ -87,6 +87,27 @@ def test_what_reads_one_element_of_each_row_does_not_make_two_others_stored() ->
     assert large(capture(function, f32(64, 50))) == ["sub"]
 
 
+def test_a_function_does_not_join_reductions_that_would_compute_it_in_each_sweep() -> None:
+    def rows_first(x: torch.Tensor) -> torch.Tensor:
+        y = x.softmax(1).tanh()
+        return (y - y.mean(0)).square().sum(0)
+
+    def columns_first(x: torch.Tensor) -> torch.Tensor:
+        y = F.gelu(x - x.mean(0))
+        return (y - y.mean(1, keepdim=True)).square().sum(1)
+
+    assert large(capture(rows_first, f32(64, 50))) == ["tanh"]
+    assert large(capture(columns_first, f32(64, 50))) == ["mul_2"]
+
+
+def test_what_is_cheap_joins_the_rows_that_read_it_instead_of_another_sweep_of_columns() -> None:
+    def function(x: torch.Tensor) -> Any:
+        y = F.pad(x[:, 1:], (1, 0)).tanh().sigmoid()
+        return F.pad((y - y.mean(0))[:, 1:], (1, 0)).max(1)
+
+    assert large(capture(function, f32(64, 50))) == ["sigmoid"]
+
+
 def test_a_fault_of_inlining_does_not_show_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: Any) -> Any:
         raise RuntimeError("a body cannot be inlined")
