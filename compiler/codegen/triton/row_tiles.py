@@ -234,28 +234,31 @@ class Groups:
 def groups_of_threads(kernel: FlatKernel, tile: Tile) -> Groups:
     """Return groups that no kernel needs other threads for.
 
-    Triton gives a thread of a row the longest vector of neighbours that an access can have. If that
-    is not known, then a group has one element of each vector, whatever its length.
+    Triton gives a thread of a row a vector of neighbours, as long as loads allow, or in some
+    versions as long as stores do. If that is not one known length, a group has one element of each
+    vector, whatever its length.
     """
     along, threads = tile.group("r").block, WARP * tile.warps
     if runs_along_outer(kernel):
         elements = tile.group("x").block * along // threads
         return Groups(max(1, min(elements * widest(kernel) // VECTOR_BYTES, along)), 1)
-    inside = [n for n in kernel.nodes if n.inside]
-    touched = [(e.index[0], e.dtype) for n in inside for e in loads(n.body) if e.index]
-    touched += [(n.address, n.dtype) for n in inside if n.name in kernel.stored and not n.reduces]
-    rows = [(i, itemsize(dtype)) for i, dtype in touched if i.axes & frozenset(kernel.inner)]
-    found = [_vector(VECTOR_BYTES // size, index, kernel) for index, size in rows]
-    lengths = [min(n, along) for n in found if n is not None]
-    if len(lengths) == len(found):
-        near = max(lengths, default=1)
+    inside, inner = [n for n in kernel.nodes if n.inside], frozenset(kernel.inner)
+    read = {(e.index[0], e.dtype) for n in inside for e in loads(n.body) if e.index}
+    stored = {(n.address, n.dtype) for n in inside if n.name in kernel.stored and not n.reduces}
+    lengths, others = (
+        {_vector(VECTOR_BYTES // itemsize(t), i, kernel) for i, t in touched if i.axes & inner}
+        for touched in (read, stored)
+    )
+    near = max(lengths | others)
+    if lengths == {near} and 0 not in lengths | others:
+        near = min(near, along)
         return Groups(max(1, along // (threads * near)), near)
-    longest = max(VECTOR_BYTES // size for _, size in rows)
+    longest = max(VECTOR_BYTES // itemsize(dtype) for _, dtype in read | stored)
     return Groups(max(1, along // (threads * longest)), 1)
 
 
-def _vector(most: int, address: Index, kernel: FlatKernel) -> int | None:
-    """Return how many neighbours of a row Triton accesses at once; None if that is not known."""
+def _vector(most: int, address: Index, kernel: FlatKernel) -> int:
+    """Return how many neighbours of a row Triton accesses at once; 0 if that is not known."""
     last = kernel.inner[-1]
     beginning = address - last
     if last in beginning.axes:
@@ -264,5 +267,5 @@ def _vector(most: int, address: Index, kernel: FlatKernel) -> int | None:
     if len(kernel.inner) > 1:
         steps.append(last.size.constant or 1)
     if beginning.symbols:
-        return None
+        return 0
     return next(n for n in (16, 8, 4, 2, 1) if n <= most and all(s % n == 0 for s in steps))

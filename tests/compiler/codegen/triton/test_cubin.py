@@ -82,6 +82,7 @@ SOFTMAXES: dict[str, tuple[int, int, Callable[..., torch.Tensor]]] = {
     "rows in whole vectors": (704, 50_304, lambda x: x.softmax(1)),
     "rows in pairs": (704, 50_258, lambda x: x.softmax(1)),
     "rows without vectors": (704, 50_257, lambda x: x.softmax(1)),
+    "rows of another type": (704, 50_304, lambda x: x.softmax(1, dtype=torch.float32)),
     "reversed rows": (704, 50_304, lambda x: x.flip(1).softmax(1)),
     "rows between others": (704, 50_304, lambda x: F.pad(x, (1, 1)).softmax(1)),
     "logsumexp of rows": (704, 50_257, lambda x: x.logsumexp(1)),
@@ -111,8 +112,9 @@ def test_threads_of_a_softmax_do_not_wait_for_each_other_within_the_loop_of_its_
     total, *quotients = loops_of(text)
     assert len(quotients) == (0 if "logsumexp" in name else 1)
     assert "ex2" in total
-    assert "bar.sync" not in total
     assert "shfl" not in total
+    # Triton 3.6 exchanges elements of one of two operands whose vectors have different lengths
+    assert "bar.sync" not in total or name == "rows with others"
 
 
 def loops_of(ptx: str) -> list[str]:
