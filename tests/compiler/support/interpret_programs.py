@@ -20,7 +20,7 @@ from tcdebug.compiler.lower.indexing import sorting
 from tcdebug.compiler.operators.philox import random_bits
 from tcdebug.compiler.schedule import combo_kernels, in_place
 from tcdebug.compiler.schedule.fusing import scans
-from tcdebug.compiler.schedule.inlining import recompute
+from tcdebug.compiler.schedule.inlining import between_kernels, recompute
 from tcdebug.compiler.schedule.splitting import split_reduction, split_scan
 
 INF = float("inf")
@@ -309,6 +309,14 @@ def programs() -> dict[str, Program]:
     }
 
 
+def between(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Logarithms, and masks of them, are read by kernels of rows before and behind a mean."""
+    high = (x.abs() + 1).log()
+    largest = high == high.amax(1, keepdim=True)
+    scaled = high / largest.sum(1, keepdim=True)
+    return (largest * scaled.mean(0)).sum(1), (high - scaled.mean(0)).amax(1)
+
+
 def further_programs() -> dict[str, Program]:
     """Programs with indices, random bits, scans, integers and special values."""
     r, whole = torch.randn, torch.arange
@@ -350,9 +358,15 @@ def further_programs() -> dict[str, Program]:
         ),
         "recomputed quotients": (recomputed, (r(40, 56),), ()),
         "recomputed after rows": (after_rows, (r(70, 33),), ()),
+        "recomputed between kernels": (between, (r(40, 56).double(),), ()),
         "doubles": (lambda x: x * 0.1 + 1e-300, (r(5, 6).double(),), ()),
         "zeros with a sign": (lambda x: (torch.where(x > 0, x, -0.0), -x), (r(5, 6),), ()),
     }
+
+
+OF_GPUS = (
+    between_kernels, combo_kernels, recompute, scans, sorting, split_reduction, split_scan,
+)  # fmt: skip
 
 
 def difference(program: Program, **options: Any) -> str:
@@ -383,7 +397,7 @@ def difference(program: Program, **options: Any) -> str:
 def main(step: int = 6) -> None:
     """A line for every `step`-th program: its name, and its difference from eager."""
     written = install()
-    for unit in (split_reduction, split_scan, scans, recompute, combo_kernels, sorting):  # of GPUs
+    for unit in OF_GPUS:
         unit.DEVICES = ("cpu",)
     in_place.LOADS_STORED = ()
     usual = split_reduction.PIECE
