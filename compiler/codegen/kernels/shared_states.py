@@ -13,8 +13,8 @@ POSITION_OF = {"cummax": "cumargmax", "cummin": "cumargmin"}
 
 
 def sharing(nodes: Sequence[FlatNode]) -> dict[str, str]:
-    """Scan for an extreme -> the scan for its position whose state contains it."""
-    states = {(n.kind, n.body.key): n.name for n in nodes if n.scans}
+    """Scan for an extreme -> the first scan for its position, whose state contains it."""
+    states = {(n.kind, n.body.key): n.name for n in reversed(nodes) if n.scans}
     found = {n.name: states.get((POSITION_OF.get(n.kind, ""), n.body.key)) for n in nodes}
     return {name: owner for name, owner in found.items() if owner is not None}
 

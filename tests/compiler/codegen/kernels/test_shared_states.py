@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from cpp_kernels import kernels
-from judge import assert_as_eager, compiled
+from judge import assert_as_eager, assert_same, compiled, gradients
 from torch import Tensor
 
 NAN, INF = float("nan"), float("inf")
@@ -55,3 +55,21 @@ def test_a_scan_of_another_scan_runs_after_it() -> None:
 
     x = torch.randn(20, 100)
     assert_as_eager(compiled(function, dynamic=False), function, [x])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("scan", [torch.cummax, torch.cummin])
+@pytest.mark.parametrize("times", [2, 3])
+def test_of_equal_scans_for_a_position_one_has_the_state(
+    scan: Any, dtype: torch.dtype, times: int
+) -> None:
+    """Two calls of one scan have a position each, to be saved."""
+
+    def function(x: Tensor) -> Any:
+        return [scan(x, -2).values, *(scan(x, -2).values.relu() for _ in range(times - 1))]
+
+    def given() -> list[Tensor]:
+        values = torch.tensor([INF, NAN, -0.0, 0.0, 6e-8, -1.5, -INF, 1.0, 65504.0, 0.1])
+        return [values.to(dtype).repeat(113)[:1122].reshape(17, 66)[..., ::2].requires_grad_()]
+
+    assert_same(gradients(compiled(function, dynamic=False), given()), gradients(function, given()))
