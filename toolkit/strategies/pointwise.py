@@ -39,11 +39,10 @@ SIXTH_IN_FLOAT32 = {"hardsigmoid", "hardswish"}
 So does its gradient of hardsigmoid on CPUs.
 """
 UNARY_EXACT = ("neg", "abs", "sign", "relu", "floor", "ceil", "trunc", "round", "positive")
-TESTS = ("isnan", "isinf", "isfinite", "signbit", "logical_not")
+TESTS = ("isnan", "isinf", "isfinite", "logical_not")
 ARITHMETIC = ("add", "sub", "mul")
 ROUNDED = (
-    "div", "atan2", "hypot", "pow", "copysign", "remainder", "fmod", "floor_divide", "logaddexp",
-    "xlogy",
+    "div", "atan2", "hypot", "pow", "remainder", "fmod", "floor_divide", "logaddexp", "xlogy",
 )  # fmt: skip
 EXTREMA = ("maximum", "minimum", "fmax", "fmin")
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
@@ -98,6 +97,17 @@ def tensors(name: str, kinds: str) -> Draw:
         return f"torch.{name}({x}, {scope.beside(x, kinds)})"
 
     return draw
+
+
+def _signbit(scope: Scope) -> str:
+    """Return a line for numbers that have a sign. No standard says which one a computed NaN has."""
+    return f"torch.signbit({scope.operand(Want(ALL, accept=lambda t: not bool(t.isnan().any())))})"
+
+
+def _copysign(scope: Scope) -> str:
+    x = scope.operand(Want(FLOATS))
+    sign = scope.beside(x, FLOATS)
+    return f"torch.copysign({x}, {_finite(sign) if sign.tensor.isnan().any() else sign})"
 
 
 def _where(scope: Scope) -> str:
@@ -188,6 +198,8 @@ POINTWISE = (
     *(Row(n, tensors(n, FLOATS)) for n in ROUNDED[1:]),
     *(Row(n, _activation(n)) for n in ACTIVATIONS),
     *(Row(n, of_one(f"torch.{n}({{x}})", Want(ALL)), exact=True) for n in TESTS),
+    Row("signbit", _signbit, exact=True),
+    Row("copysign", _copysign),
     *(Row(n, tensors(n, ALL), exact=True) for n in EXTREMA),
     Row("nextafter", _alike("nextafter"), exact=True),
     *(Row(n, binary(n, ALL), exact=True) for n in COMPARISONS),

@@ -143,6 +143,23 @@ def test_a_new_input_is_suitable_for_the_line_that_needs_it(gradients: bool) -> 
     assert (torch.float64 in dtypes) == (not gradients)
 
 
+@pytest.mark.parametrize("name", ["signbit", "copysign"])
+def test_the_sign_of_a_nan_is_not_asked(name: str) -> None:
+    row = next(r for _, r in ROWS if r.name == name)
+    texts: list[str] = []
+
+    @given(st.data())
+    @settings(max_examples=60, database=None, phases=[Phase.generate])
+    def draw(data: st.DataObject) -> None:
+        scope = Scope(data.draw)
+        scope._argument("torch.full((3,), float('nan'))", "")
+        texts.append(row.draw(scope))
+
+    draw()
+    asked = [text for text in texts if text.endswith("a0)")]
+    assert asked == []
+
+
 def test_rows_have_distinct_names() -> None:
     assert [n for n, count in Counter(row.name for _, row in ROWS).items() if count > 1] == []
 
