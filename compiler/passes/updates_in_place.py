@@ -29,6 +29,8 @@ def updates_in_place(graph: fx.Graph) -> bool:
         for update in updates:
             if not _is_last_read(memory, update, last):
                 break
+            if update is not updates[-1] and not _is_read_before(update, last):
+                break
             _write(graph, memory, update)
             changed = True
         if updates and last.args[1] is memory:
@@ -54,6 +56,16 @@ def _is_last_read(memory: fx.Node, update: fx.Node, last: fx.Node) -> bool:
     if any(user.op == "output" for user in update.users):
         return False
     return all(user in before or user in (update, last) for user in _readers(memory))
+
+
+def _is_read_before(update: fx.Node, last: fx.Node) -> bool:
+    """Whether nothing reads the result of an update, or a view of it, after the last write.
+
+    A returned view does. Functionalization copies what a program returns of an earlier value, but
+    the copy of a result that nothing else changes is not needed, and removed.
+    """
+    before = set(_preceding(last))
+    return all(user in before for user in _readers(update))
 
 
 def _preceding(node: fx.Node) -> Iterator[fx.Node]:

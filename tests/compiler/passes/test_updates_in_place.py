@@ -84,6 +84,63 @@ NOT_IN_PLACE: dict[str, Callable[..., Any]] = {
 }
 
 
+def part_of_a_copy(x: torch.Tensor) -> torch.Tensor:
+    x[0] += 1
+    kept = x[0].clone()[1:]
+    x[0].zero_()
+    return kept
+
+
+def turned_copy(x: torch.Tensor) -> torch.Tensor:
+    x[:2] += 1
+    kept = x[:2].clone().t()
+    x[:2] *= 3
+    return kept
+
+
+def copy_of_the_whole(x: torch.Tensor) -> torch.Tensor:
+    x[0] += 1
+    kept = x.clone().view(-1)
+    x[1] += 1
+    return kept
+
+
+def copy_of_a_diagonal(x: torch.Tensor) -> torch.Tensor:
+    x.diagonal().add_(1)
+    kept = x.diagonal().clone()[::2]
+    x[0] = 5
+    return kept
+
+
+def copy_of_indexed_rows(x: torch.Tensor) -> torch.Tensor:
+    x.index_add_(0, PLACES, x[:3] * 2)
+    kept = x[1:3].clone()[0]
+    x[0] += 1
+    return kept
+
+
+def copy_of_every_second(x: torch.Tensor) -> torch.Tensor:
+    x[::2] += 2
+    kept = x[::2].clone().t()
+    x[::2] += 2
+    return kept
+
+
+EARLIER: dict[Callable[..., Any], tuple[int, int]] = {
+    part_of_a_copy: (4, 4),
+    turned_copy: (4, 4),
+    copy_of_the_whole: (4, 4),
+    copy_of_a_diagonal: (4, 4),
+    copy_of_indexed_rows: (4, 4),
+    copy_of_every_second: (1, 1),
+}
+
+
+@pytest.mark.parametrize("function", EARLIER)
+def test_a_returned_view_of_an_earlier_value_keeps_that(function: Callable[..., Any]) -> None:
+    assert_as_eager(compiled(function), function, [f32(*EARLIER[function])])
+
+
 @pytest.mark.parametrize("name", NOT_IN_PLACE)
 def test_an_input_whose_old_values_are_needed_is_not_updated_in_place(name: str) -> None:
     function = NOT_IN_PLACE[name]
