@@ -64,9 +64,9 @@ class _Idioms:
 
 def _by_power_of_two(quotient: Call, dividend: Expr, divisor: float) -> Call:
     """Replace a division by a power of two, whose reciprocal is exact, by a multiplication."""
-    if not math.isfinite(divisor) or abs(math.frexp(divisor)[0]) != 0.5:
+    if quotient.dtype not in (torch.float32, torch.float64) or not math.isfinite(divisor):
         return quotient
-    if not LEAST <= abs(divisor) <= 1 / LEAST:
+    if abs(math.frexp(divisor)[0]) != 0.5 or not LEAST <= abs(divisor) <= 1 / LEAST:
         return quotient
     factor = Constant(quotient.dtype, 1 / divisor)
     return Call(quotient.dtype, "mul", (dividend, factor))

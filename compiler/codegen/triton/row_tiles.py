@@ -249,11 +249,11 @@ def groups_of_threads(kernel: FlatKernel, tile: Tile) -> Groups:
         {_vector(VECTOR_BYTES // itemsize(t), i, kernel) for i, t in touched if i.axes & inner}
         for touched in (read, stored)
     )
-    near = max(lengths | others)
+    near = max(lengths | others, default=0)
     if lengths == {near} and 0 not in lengths | others:
         near = min(near, along)
         return Groups(max(1, along // (threads * near)), near)
-    longest = max(VECTOR_BYTES // itemsize(dtype) for _, dtype in read | stored)
+    longest = max((VECTOR_BYTES // itemsize(t) for _, t in read | stored), default=1)
     return Groups(max(1, along // (threads * longest)), 1)
 
 
