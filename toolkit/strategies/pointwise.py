@@ -33,6 +33,8 @@ ACTIVATIONS = (
 )  # fmt: skip
 UNSURE_OF_NAN = {"celu", "elu", "hardswish", "hardtanh", "selu", "softshrink"}
 """Eager's vectorised and scalar kernels give different gradients for NaN inputs."""
+UNSURE_OF_INFINITY = {"gelu"}
+"""Eager's vectorised kernel gives NaN for infinity on some CPUs, and its scalar one infinity."""
 SIXTH_IN_FLOAT32 = {"hardsigmoid", "hardswish"}
 """Eager's CUDA kernels multiply doubles by a sixth that is rounded to float32.
 
@@ -65,6 +67,7 @@ def _activation(name: str) -> Draw:
         inexact = torch.float64 if rounds else None
         x = scope.operand(Want(FLOATS, accept=lambda t: t.dtype != inexact))
         unsure = name in UNSURE_OF_NAN and scope.gradients and bool(x.tensor.isnan().any())
+        unsure |= name in UNSURE_OF_INFINITY and bool(x.tensor.isinf().any())
         operand = _finite(x) if unsure else str(x)
         return f"torch.nn.functional.{name}({operand})"
 

@@ -143,6 +143,22 @@ def test_a_new_input_is_suitable_for_the_line_that_needs_it(gradients: bool) -> 
     assert (torch.float64 in dtypes) == (not gradients)
 
 
+def test_gelu_is_not_asked_of_infinity() -> None:
+    row = next(r for _, r in ROWS if r.name == "gelu")
+    texts: list[str] = []
+
+    @given(st.data())
+    @settings(max_examples=30, database=None, phases=[Phase.generate])
+    def draw(data: st.DataObject) -> None:
+        scope = Scope(data.draw)
+        scope._argument("torch.full((3,), float('inf'))", "")
+        texts.append(row.draw(scope))
+
+    draw()
+    assert any("nan_to_num(a0" in text for text in texts)
+    assert not any("gelu(a0)" in text for text in texts)
+
+
 @pytest.mark.parametrize("name", ["signbit", "copysign"])
 def test_the_sign_of_a_nan_is_not_asked(name: str) -> None:
     row = next(r for _, r in ROWS if r.name == name)
