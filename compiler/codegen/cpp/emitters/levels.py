@@ -150,7 +150,7 @@ class _LoopDivision:
             if line.rounded:
                 self.arrays[line.name] = "float"
                 continue
-            for name in line.reads & self._made.keys() - self._repeated:
+            for name in sorted(line.reads & self._made.keys() - self._repeated):
                 if self._level_of[name] < level:
                     ctype = self._made[name].ctype
                     self.arrays[name] = "uint8_t" if ctype == "bool" else ctype

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import cpp_kernels
 import pytest
 import torch
 from cpp_kernels import kernels, kernels_as_eager, scalar_loops
@@ -177,3 +181,29 @@ def test_a_scan_of_what_is_rounded_has_the_states_after_each_step(
     x = torch.randn(6, 40, 33, generator=torch.Generator().manual_seed(0)).clamp(-1, 1)
     exact = name.endswith("so far")
     assert_as_eager(compiled(function), function, [x.to(halves)], exact=exact)
+
+
+def test_the_text_of_a_kernel_does_not_depend_on_the_seed_of_hashes(tmp_path: Path) -> None:
+    """Kernels are cached by their text, and a search repeats decisions in other processes."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys, torch\n"
+        f"sys.path.insert(0, {str(Path(cpp_kernels.__file__).parent)!r})\n"
+        "from cpp_kernels import kernels\n"
+        "def chain(x, y):\n"
+        "    z = torch.where(x > y, x.relu(), y * 0.5)\n"
+        "    z = torch.where(z > y, z.relu(), y * 0.5)\n"
+        "    z = torch.nn.functional.gelu(z)\n"
+        "    return (z - z.mean(-1, keepdim=True)).sum(0)\n"
+        "print(kernels(chain, *torch.ones(2, 4096, 64).half()))\n"
+    )
+    texts = {
+        subprocess.run(
+            [sys.executable, str(script)],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(texts) == 1
