@@ -170,25 +170,24 @@ class Scope:
 
     def _suitable_input(self, want: Want) -> ScopeValue | None:
         """Return a new argument of the program, or None if what was drawn does not suit."""
-        sizes, layouts = self._sizes(want), LAYOUTS[:1] if want.plain else LAYOUTS
-        made = recipe(
-            self, sizes, want.kinds, layouts, gradients=self.gradients, bound=None,
-            on_device=self.device != CPU,
-        )  # fmt: skip
-        text = made.text(sizes)
-        if not want.fits(self.evaluate(text)):
-            return None
-        return self._argument(text, made.text(self._stretch(sizes)))
+        text, second = self._input_texts(self._sizes(want), want.kinds, plain=want.plain)
+        return self._argument(text, second) if want.fits(self.evaluate(text)) else None
 
     def new_input(
         self, sizes: tuple[int, ...], kinds: str, *, bound: int | None = None
     ) -> ScopeValue:
         """Return a new argument of the program."""
+        return self._argument(*self._input_texts(sizes, kinds, bound=bound))
+
+    def _input_texts(
+        self, sizes: tuple[int, ...], kinds: str, *, bound: int | None = None, plain: bool = False
+    ) -> tuple[str, str]:
+        """Draw the expressions of an input for the first and the second call."""
         made = recipe(
-            self, sizes, kinds, LAYOUTS, gradients=self.gradients, bound=bound,
-            on_device=self.device != CPU,
+            self, sizes, kinds, LAYOUTS[:1] if plain else LAYOUTS, gradients=self.gradients,
+            bound=bound, on_device=self.device != CPU,
         )  # fmt: skip
-        return self._argument(made.text(sizes), made.text(self._stretch(sizes)))
+        return made.text(sizes), made.text(self._stretch(sizes))
 
     def alias(self, value: ScopeValue, text: str) -> ScopeValue:
         """Return a new argument that is a view of an existing one, or the same tensor."""

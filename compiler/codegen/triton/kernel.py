@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
 from tcdebug.compiler.codegen.kernels.sweeps import Segment, of_other_sweeps, segments
@@ -11,7 +12,7 @@ from tcdebug.compiler.codegen.triton.emit import LOOP, TOP, TritonEmitter, Trito
 from tcdebug.compiler.codegen.triton.idioms import with_idioms
 from tcdebug.compiler.codegen.triton.online_softmax import FINITE, online
 from tcdebug.compiler.codegen.triton.places import NO_PLACE
-from tcdebug.compiler.codegen.triton.row_tiles import groups_of_threads
+from tcdebug.compiler.codegen.triton.row_tiles import Groups, groups_of_threads
 from tcdebug.compiler.codegen.triton.text import TYPES, TritonIndex
 from tcdebug.compiler.codegen.triton.tiles import Tile, TileDimension
 from tcdebug.compiler.ir.arithmetic.index import Axis, Index, product
@@ -268,13 +269,18 @@ class TritonKernelWriter:
         self.emit.add(f"result_{node.name} = {scan.result()}", LOOP)
         self._keep(node, TritonValue(f"result_{node.name}", BOTH, LOOP))
 
+    @cached_property
+    def _group(self) -> Groups:
+        """The elements with one maximum and one sum."""
+        return groups_of_threads(self.kernel, self.tile)
+
     def _groups(self) -> str:
-        """The shape of states per group, of the elements with one maximum and one sum."""
-        return f"[XBLOCK, RBLOCK // {groups_of_threads(self.kernel, self.tile).size}]"
+        """The shape of states per group."""
+        return f"[XBLOCK, RBLOCK // {self._group.size}]"
 
     def _accumulate_distances(self, node: FlatNode) -> None:
         """Accumulate a maximum and a sum of exp(x - m), with one state per group."""
-        largest, group = self.online[node.name], groups_of_threads(self.kernel, self.tile)
+        largest, group = self.online[node.name], self._group
         accumulator = TritonAccumulator(largest, "max", node.body.dtype, node.body.dtype)
         values = self._masked(accumulator, node, LOOP)
         states = f"best_{largest}, sum_{node.name}"

@@ -263,9 +263,9 @@ def _vector(most: int, address: Index, kernel: FlatKernel) -> int:
     beginning = address - last
     if last in beginning.axes:
         return 1
+    if beginning.symbols:
+        return 0
     steps = list(beginning.terms.values())
     if len(kernel.inner) > 1:
         steps.append(last.size.constant or 1)
-    if beginning.symbols:
-        return 0
     return next(n for n in (16, 8, 4, 2, 1) if n <= most and all(s % n == 0 for s in steps))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 
 from tcdebug.compiler.ir.arithmetic.index import Symbol
 from tcdebug.compiler.ir.graph import (
@@ -82,7 +83,7 @@ class Dependencies:
 
     def blocked(self, first: int, second: int) -> bool:
         """Whether merging two groups would make a cycle, because another lies between them."""
-        return bool(self.between(first, second)) or self.reaches(second, first)
+        return any(True for _ in self._lying_between(first, second)) or self.reaches(second, first)
 
     def encloses(self, keys: set[int]) -> bool:
         """Whether merging these groups would make a cycle, because another lies between two."""
@@ -95,8 +96,11 @@ class Dependencies:
 
     def between(self, first: int, second: int) -> list[str]:
         """One node of each group that must run between two and that the second directly needs."""
-        groups = sorted(b for b in self.groups_before(second) if b != first)
-        return [self._names[b] for b in groups if self.reaches(first, b)]
+        return [self._names[key] for key in sorted(self._lying_between(first, second))]
+
+    def _lying_between(self, first: int, second: int) -> Iterator[int]:
+        groups = self.groups_before(second) - {first}
+        return (group for group in groups if self.reaches(first, group))
 
     def merge(self, first: int, second: int) -> None:
         """Merge two groups. The result has the key of the first."""

@@ -143,11 +143,14 @@ class Fusion:
         points, rows = (b, a) if a.loops.inner else (a, b)
         near = (self.group_of[n] for name in points.names for n in self._partners[name])
         rivals = {g.number: g for g in (rows, *near) if isinstance(g, Group) and g.loops.inner}
-        best = sorted(rivals.values(), key=lambda g: (-self._saved(points, g), g.number))
-        return any(self._merge(points, group) for group in best)
+        if len(rivals) == 1:
+            return self._merge(points, rows)
 
-    def _saved(self, points: Group, rows: Group) -> float:
-        return saved_bytes(points.loops, rows.loops, self.buffers, self.readers)
+        def rank(group: Group) -> tuple[float, int]:
+            saved = saved_bytes(points.loops, group.loops, self.buffers, self.readers)
+            return -saved, group.number
+
+        return any(self._merge(points, group) for group in sorted(rivals.values(), key=rank))
 
     def _rank(self, pair: Merge) -> tuple[int, bool, int, int]:
         """Pairs of the most bytes come first, of those pairs of reductions, then earlier nodes."""

@@ -21,9 +21,9 @@ ROW_IN_CACHE = 1 << 16
 
 LONGEST_TURNED_ROW = 64
 """The longest row that a program on a GPU can read along and store across, or the reverse."""
-AGAIN = 0.875
+ANOTHER_SWEEP = 0.875
 """What it is worth to save a byte if that takes another sweep over the columns of a kernel."""
-WORK_PER_BYTE = 2
+THREAD_WORK_PER_BYTE = 2
 """The operations that one thread of a CPU computes while it loads or stores a byte."""
 SHORTEST_RUN = 8
 """The fewest contiguous elements that are worth a kernel of their own."""
@@ -82,10 +82,10 @@ def saved_bytes(
     shared = (read[0] & read[1]) - both
     saved = sum(bytes_of(buffers[n]) for n in (*between, *inside, *shared) if n in buffers)
     before, more = read[0].isdisjoint(made[1]), sweeps(rows) - 1
-    worth = AGAIN ** (more if before else more + 1) if runs_across(rows, buffers) else 1
+    worth = ANOTHER_SWEEP ** (more if before else more + 1) if runs_across(rows, buffers) else 1
     elements = estimate(product(a.size for a in points.axes))
     work = work_of(n for n in points.nodes if has_function(n.body))
-    again = elements * more * work / WORK_PER_BYTE if before else 0
+    again = elements * more * work / THREAD_WORK_PER_BYTE if before else 0
     return saved * worth - again
 
 

@@ -11,7 +11,7 @@ from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.cost import arithmetic, itemsize
 from tcdebug.compiler.ir.graph import Graph, Node, Pointwise, output_refs, reads
 from tcdebug.compiler.schedule.fusing.fusion import Fusion, Group
-from tcdebug.compiler.schedule.inlining.expansion import Expansion, bytes_read, shares
+from tcdebug.compiler.schedule.inlining.expansion import Expansion, bytes_read, runs_on, shares
 from tcdebug.compiler.schedule.inlining.inline import inlined_where, made_elsewhere
 from tcdebug.compiler.schedule.inlining.recompute import UNIT, WORK_PER_BYTE, unfit
 from tcdebug.compiler.schedule.splitting.split_reduction import DEVICES
@@ -27,19 +27,17 @@ def recompute_between_kernels(fusion: Fusion, gate: Gate) -> Graph:
     if nothing is computed again; otherwise it must be fused anew.
     """
     graph = fusion.graph
-    if all(node.out is None or node.out.device.type not in DEVICES for node in graph.nodes):
+    if not runs_on(graph, DEVICES):
         return graph
     choice = BetweenKernels(fusion)
-    changed = inlined_where(
+    return inlined_where(
         graph,
         gate,
         UNIT,
         lambda producer, consumers, in_memory: "its kernel computes it",
         anyway=choice.pays,
-        expanded=choice.expansion.expanded,
+        expanded=choice.expanded,
     )
-    same = [*map(id, changed.nodes)] == [*map(id, graph.nodes)]
-    return graph if same else changed
 
 
 class BetweenKernels:
@@ -47,12 +45,8 @@ class BetweenKernels:
 
     def __init__(self, fusion: Fusion) -> None:
         graph = fusion.graph
-        self.group_of = fusion.group_of
+        self.group_of, self.readers = fusion.group_of, fusion.readers
         self.nodes: dict[str, Node] = {node.name: node for node in graph.nodes}
-        self.readers: dict[str, list[Node]] = {name: [] for name in self.nodes}
-        for node in graph.nodes:
-            for name in reads(node) & self.nodes.keys():
-                self.readers[name].append(node)
         made = made_elsewhere(graph) | output_refs(graph)
         outside = {n for n in self.nodes if self._outside(n)}
         others = {n for n, node in self.nodes.items() if not isinstance(node, Pointwise)}
@@ -63,8 +57,12 @@ class BetweenKernels:
 
     def _outside(self, name: str) -> list[Node]:
         """Return the nodes that read a value in other kernels than its own."""
-        own = self.group_of[name]
-        return [node for node in self.readers[name] if self.group_of[node.name] is not own]
+        own, readers = self.group_of[name], self.readers.get(name, set()) & self.nodes.keys()
+        return [self.nodes[r] for r in readers if self.group_of[r] is not own]
+
+    def expanded(self, producer: Pointwise) -> Pointwise:
+        """Return a producer as other kernels would compute it; unchanged if none reads it."""
+        return self.expansion.expanded(producer) if self._outside(producer.name) else producer
 
     def pays(self, producer: Pointwise, consumer: Node) -> bool:
         """Return whether a consumer computes a producer, which is expanded, again."""

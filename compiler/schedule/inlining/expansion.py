@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 
 from tcdebug.compiler.ir.arithmetic.index import Axis, product
@@ -32,7 +32,7 @@ class Expansion:
 
     def missing(self, producer: Pointwise) -> list[Load]:
         """Return the loads of elements that a kernel may compute without storing them."""
-        return [load for load in whole_loads(producer) if load.buffer not in self.stored]
+        return [load for load in element_loads(producer) if load.buffer not in self.stored]
 
     def expanded(self, producer: Pointwise) -> Pointwise:
         """Return a producer that computes its operands from what is in memory, if it can."""
@@ -49,7 +49,12 @@ class Expansion:
         return full
 
 
-def whole_loads(producer: Pointwise) -> list[Load]:
+def runs_on(graph: Graph, devices: Container[str]) -> bool:
+    """Return whether any node of a graph has its result on devices of these types."""
+    return any(node.out is not None and node.out.device.type in devices for node in graph.nodes)
+
+
+def element_loads(producer: Pointwise) -> list[Load]:
     """Return the loads of elements of which a producer reads many."""
     return [load for load, share in shares(producer) if share > WHOLE]
 

@@ -85,7 +85,7 @@ def inline_producers(graph: Graph, gate: Gate) -> Graph:
 
     for _ in graph.nodes:
         changed = inlined_where(graph, gate, UNIT, refuses, prepared, anyway)
-        if [*map(id, changed.nodes)] == [*map(id, graph.nodes)]:
+        if changed is graph:
             break
         graph = changed
     return graph
@@ -111,7 +111,8 @@ def inlined_where(
     `refuses` takes a producer, its consumers, and whether it is in memory in any case. It returns
     why the producer is stored, or an empty text. It is not asked about consumers that compute a
     producer `anyway`, unless that is in memory. `prepared` rewrites a node that has its producers.
-    What consumers compute is the `expanded` producer, which may contain its own producers.
+    What consumers compute is the `expanded` producer, which may contain its own producers. Returns
+    the graph itself if nothing changes.
     """
     nodes: dict[str, Node] = {node.name: node for node in graph.nodes}
     position = {name: k for k, name in enumerate(nodes)}
@@ -147,16 +148,21 @@ def inlined_where(
                 continue
             if not gate.allows(unit, f"{name}->{consumer.name}"):
                 continue
-            changed = replace(consumer, body=inlined(consumer.body, producer))
-            if overwrites_unread(changed, memory):
+            reader = replace(consumer, body=inlined(consumer.body, producer))
+            if overwrites_unread(reader, memory):
                 continue
-            nodes[consumer.name] = changed
+            nodes[consumer.name] = reader
             for read in reads(producer):
                 if consumer.name not in users.setdefault(read, []):
                     users[read].append(consumer.name)
-    return without_dead_nodes(
-        Graph(graph.inputs, tuple(nodes.values()), graph.outputs, graph.constants)
-    )
+    return _with_nodes(graph, tuple(nodes.values()))
+
+
+def _with_nodes(graph: Graph, nodes: tuple[Node, ...]) -> Graph:
+    """Return a graph with other nodes, without dead ones; the same graph if it has these."""
+    changed = without_dead_nodes(Graph(graph.inputs, nodes, graph.outputs, graph.constants))
+    same = [*map(id, changed.nodes)] == [*map(id, graph.nodes)]
+    return graph if same else changed
 
 
 def _writes(graph: Graph, memory: Mapping[str, str]) -> dict[str, list[int]]:

@@ -33,8 +33,9 @@ from tcdebug.compiler.schedule.inlining.expansion import (
     Expansion,
     axes_of,
     bytes_read,
+    element_loads,
+    runs_on,
     shares,
-    whole_loads,
 )
 from tcdebug.compiler.schedule.inlining.inline import (
     inlined,
@@ -65,7 +66,7 @@ def recompute_producers(
     a divided one, its operands must be in memory: otherwise their kernel may compute it. Afterwards
     consumers also compute operands, if the kernel of these cannot compute the consumer.
     """
-    if all(node.out is None or node.out.device.type not in DEVICES for node in graph.nodes):
+    if not runs_on(graph, DEVICES):
         return graph
     choice = Recomputation(graph, divided)
     return inlined_where(graph, gate, UNIT, choice.refuses, expanded=choice.expanded)
@@ -96,7 +97,7 @@ class Recomputation:
         if missing and self.combined.isdisjoint(reads(producer)):
             return "the kernel of its operands may compute it"
         apart = any(self._apart(producer, consumer, rows) for consumer in consumers)
-        if not apart and not _turns(producer, whole_loads(producer), self.buffers):
+        if not apart and not _turns(producer, element_loads(producer), self.buffers):
             return "its consumers may be one kernel"
         if reason := too_expensive(producer, consumers, in_rows=bool(rows)):
             self.expansion.stored.add(producer.name)

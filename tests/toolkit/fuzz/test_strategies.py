@@ -90,88 +90,57 @@ def test_eager_runs_a_branch_with_gradients_that_was_drawn_without_torchs_own() 
         ProgramCall.in_eager(program, "program.py")
 
 
-@pytest.mark.parametrize("name", ["split", "unbind"])
-def test_a_tensor_of_thousands_of_parts_is_not_split_into_them(name: str) -> None:
+def lines(
+    name: str, *arguments: str, examples: int = 30, gradients: bool = False
+) -> tuple[list[str], set[torch.dtype]]:
+    """Lines that a row draws for a program with these inputs, and the dtypes of all values."""
     row = next(r for _, r in ROWS if r.name == name)
-    texts: list[str] = []
+    texts, dtypes = list[str](), set[torch.dtype]()
 
     @given(st.data())
-    @settings(max_examples=30, database=None, phases=[Phase.generate])
+    @settings(max_examples=examples, database=None, phases=[Phase.generate])
     def draw(data: st.DataObject) -> None:
-        scope = Scope(data.draw)
-        scope._argument("torch.zeros((1, 16385))", "")
-        scope._argument("torch.zeros((3, 5))", "")
+        scope = Scope(data.draw, gradients=gradients)
+        for argument in arguments:
+            scope._argument(argument, "")
         texts.append(row.draw(scope))
+        dtypes.update(value.tensor.dtype for value in scope.values)
 
     draw()
+    return texts, dtypes
+
+
+@pytest.mark.parametrize("name", ["split", "unbind"])
+def test_a_tensor_of_thousands_of_parts_is_not_split_into_them(name: str) -> None:
+    texts, _ = lines(name, "torch.zeros((1, 16385))", "torch.zeros((3, 5))")
     assert any(f"a1.{name}(" in text for text in texts)
     assert not any(text.startswith("a0") for text in texts)
 
 
 @pytest.mark.parametrize("gradients", [False, True])
 def test_a_gradient_that_eager_rounds_to_float32_is_not_asked_of_doubles(gradients: bool) -> None:
-    row = next(r for _, r in ROWS if r.name == "hardsigmoid")
-    texts: list[str] = []
-
-    @given(st.data())
-    @settings(max_examples=30, database=None, phases=[Phase.generate])
-    def draw(data: st.DataObject) -> None:
-        scope = Scope(data.draw, gradients=gradients)
-        scope._argument("torch.zeros((3, 5), dtype=torch.float64)", "")
-        scope._argument("torch.zeros((3, 5))", "")
-        texts.append(row.draw(scope))
-
-    draw()
+    inputs = "torch.zeros((3, 5), dtype=torch.float64)", "torch.zeros((3, 5))"
+    texts, _ = lines("hardsigmoid", *inputs, gradients=gradients)
     assert any("(a1)" in text for text in texts)
     assert any("(a0)" in text for text in texts) == (not gradients)
 
 
 @pytest.mark.parametrize("gradients", [False, True])
 def test_a_new_input_is_suitable_for_the_line_that_needs_it(gradients: bool) -> None:
-    row = next(r for _, r in ROWS if r.name == "hardsigmoid")
-    dtypes: set[torch.dtype] = set()
-
-    @given(st.data())
-    @settings(max_examples=200, database=None, phases=[Phase.generate])
-    def draw(data: st.DataObject) -> None:
-        scope = Scope(data.draw, gradients=gradients)
-        row.draw(scope)
-        dtypes.update(value.tensor.dtype for value in scope.values)
-
-    draw()
+    _, dtypes = lines("hardsigmoid", examples=200, gradients=gradients)
     assert torch.float32 in dtypes
     assert (torch.float64 in dtypes) == (not gradients)
 
 
 def test_gelu_is_not_asked_of_infinity() -> None:
-    row = next(r for _, r in ROWS if r.name == "gelu")
-    texts: list[str] = []
-
-    @given(st.data())
-    @settings(max_examples=30, database=None, phases=[Phase.generate])
-    def draw(data: st.DataObject) -> None:
-        scope = Scope(data.draw)
-        scope._argument("torch.full((3,), float('inf'))", "")
-        texts.append(row.draw(scope))
-
-    draw()
+    texts, _ = lines("gelu", "torch.full((3,), float('inf'))")
     assert any("nan_to_num(a0" in text for text in texts)
     assert not any("gelu(a0)" in text for text in texts)
 
 
 @pytest.mark.parametrize("name", ["signbit", "copysign"])
 def test_the_sign_of_a_nan_is_not_asked(name: str) -> None:
-    row = next(r for _, r in ROWS if r.name == name)
-    texts: list[str] = []
-
-    @given(st.data())
-    @settings(max_examples=60, database=None, phases=[Phase.generate])
-    def draw(data: st.DataObject) -> None:
-        scope = Scope(data.draw)
-        scope._argument("torch.full((3,), float('nan'))", "")
-        texts.append(row.draw(scope))
-
-    draw()
+    texts, _ = lines(name, "torch.full((3,), float('nan'))", examples=60)
     asked = [text for text in texts if text.endswith("a0)")]
     assert asked == []
 
