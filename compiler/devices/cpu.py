@@ -58,8 +58,11 @@ class CppCodegen:
             source = tuned(source, stages.gate, options, stages.log)
         units = source.units(min(MOST_COMPILERS, torch.get_num_threads()))
         built = _built(source, units, toolchain, stages.gate, options)
-        for unit, seconds in zip(units, built.compiled, strict=False):  # none for a hit
-            stages.log.emit(KernelsBuilt(list(unit.kernels), round(seconds, 6)))
+        for unit, compiled in zip(units, built.compiled, strict=False):  # none for a hit
+            stages.log.emit(KernelsBuilt(list(unit.kernels), round(compiled.seconds, 6)))
+            if compiled.crash:
+                what = f"vectors in {', '.join(unit.kernels)}"
+                stages.log.emit(Fallback(what, compiled.crash[:4000]))
         stages.log.emit(CacheUsed(built.verdict, built.key, round(built.seconds, 6)))
         binding = binding_of(toolchain, options.cache_dir)
         alone = [launch(f"run_{name}", [call]) for name, call in source.calls.items()]

@@ -32,6 +32,21 @@ class BuildError(Coded, RuntimeError):
     code = "TCD104"
 
 
+CRASH = "internal compiler error"
+"""What g++ writes if it fails by itself."""
+WITHOUT_VECTORS = ("-fno-tree-loop-vectorize", "-fno-tree-slp-vectorize")
+"""What a compiler that crashes is called with again."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """How a translation unit was compiled."""
+
+    seconds: float
+    crash: str = ""
+    """What a crashing compiler wrote. It has then compiled the unit without vectors."""
+
+
 @dataclass(frozen=True)
 class Built:
     """A loaded shared object. `verdict` is hit, miss or corrupt."""
@@ -40,8 +55,8 @@ class Built:
     key: str
     verdict: str
     seconds: float
-    compiled: tuple[float, ...] = ()
-    """The seconds that each translation unit took; empty for a hit."""
+    compiled: tuple[Compiled, ...] = ()
+    """How each translation unit was compiled; empty for a hit."""
 
 
 def build(source: str, toolchain: Toolchain, cache_dir: Path, parts: Sequence[str] = ()) -> Built:
@@ -53,7 +68,7 @@ def build(source: str, toolchain: Toolchain, cache_dir: Path, parts: Sequence[st
     start = time.perf_counter()
     key = toolchain.key(source)
     path = _path(key, cache_dir)
-    verdict, compiled = "hit", tuple[float, ...]()
+    verdict, compiled = "hit", tuple[Compiled, ...]()
     library = _load(path)
     if library is not None:
         with contextlib.suppress(OSError):
@@ -91,51 +106,55 @@ def _load(path: Path) -> ctypes.CDLL | None:
 
 def _compile(
     source: str, parts: Sequence[str], toolchain: Toolchain, path: Path
-) -> tuple[float, ...]:
-    """Compile to a temporary file and move it into place, so that nobody sees a partial file.
-
-    Returns the seconds of each translation unit.
-    """
+) -> tuple[Compiled, ...]:
+    """Compile to a temporary file and move it into place, so that nobody sees a partial file."""
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".build-") as folder:
         text = Path(folder) / "kernels.cpp"
         output = Path(folder) / "kernels.so"
         text.write_text(source)
         if len(parts) > 1:
-            objects, seconds = zip(*_compile_parts(parts, toolchain, Path(folder)), strict=True)
+            objects, units = zip(*_compile_parts(parts, toolchain, Path(folder)), strict=True)
             _run(toolchain, toolchain.link_command(objects, output), "")
         else:
-            seconds = (_run(toolchain, toolchain.command(text, output), source),)
+            units = (_run(toolchain, toolchain.command(text, output), source),)
         os.replace(output, path)
         with contextlib.suppress(OSError):
             os.replace(text, path.with_suffix(".cpp"))
-    return seconds
+    return units
 
 
 def _compile_parts(
     parts: Sequence[str], toolchain: Toolchain, folder: Path
-) -> list[tuple[Path, float]]:
-    """Compile translation units side by side. Returns their files, and the seconds of each."""
+) -> list[tuple[Path, Compiled]]:
+    """Compile translation units side by side. Returns their files."""
 
-    def compile_part(number: int) -> tuple[Path, float]:
+    def compile_part(number: int) -> tuple[Path, Compiled]:
         text, output = folder / f"part{number}.cpp", folder / f"part{number}.o"
         text.write_text(parts[number])
-        seconds = _run(toolchain, toolchain.object_command(text, output), parts[number])
-        return output, seconds
+        return output, _run(toolchain, toolchain.object_command(text, output), parts[number])
 
     with ThreadPoolExecutor(len(parts), thread_name_prefix="tcdebug-compile") as pool:
         return list(pool.map(compile_part, range(len(parts))))
 
 
-def _run(toolchain: Toolchain, command: list[str], source: str) -> float:
-    """Run the compiler. Returns the seconds that it took. Raises BuildError."""
-    start = time.perf_counter()
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise BuildError(f"{toolchain.path} timed out after {TIMEOUT} s") from error
+def _run(toolchain: Toolchain, command: list[str], source: str) -> Compiled:
+    """Run the compiler, once more without vectors if it crashes. Raises BuildError."""
+    start, crash = time.perf_counter(), ""
+    done = _output(toolchain, command)
+    if done.returncode != 0 and CRASH in done.stderr:
+        crash = _message(toolchain, done, source)
+        done = _output(toolchain, [*command, *WITHOUT_VECTORS])
     if done.returncode != 0:
         raise BuildError(_message(toolchain, done, source))
-    return time.perf_counter() - start
+    return Compiled(time.perf_counter() - start, crash)
+
+
+def _output(toolchain: Toolchain, command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end. Raises BuildError if that takes too long."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise BuildError(f"{toolchain.path} timed out after {TIMEOUT} s") from error
 
 
 def _message(toolchain: Toolchain, done: subprocess.CompletedProcess[str], source: str) -> str:

@@ -26,6 +26,7 @@ from tcdebug.compiler.codegen.cpp.variants import (
     index_sets,
     innermost,
     lane_axis,
+    points,
     waits_for_memory,
 )
 from tcdebug.compiler.codegen.kernels.call import KernelCall, describe
@@ -59,6 +60,9 @@ PRELUDE = (
 )
 """The files of the prelude."""
 
+FEW = 16
+"""Up to so many points, a single result has no vectors. g++ 12 crashes on some of these loops, such
+as the maximum of 2 x 2 integers, of which the rows are one row in memory."""
 WORTH_A_UNIT = 10_000
 """The characters that take g++ about 0.3 s; the prelude and the linker take less than 0.1 s."""
 
@@ -249,7 +253,8 @@ def _choose(flat: FlatKernel, subject: str, gate: Gate, pairs: Axis | None = Non
             and gate.allows("codegen.scratch", subject)
         ),
     )
-    has_loops = bool(flat.outer or flat.inner)
+    few = flat.accumulates and not flat.outer and (points(flat).constant or FEW + 1) <= FEW
+    has_loops = bool(flat.outer or flat.inner) and not few
     vectorize = has_loops and gate.allows("codegen.vectorize", subject)
     return _vectorized(flat, chosen, subject, gate) if vectorize else chosen
 

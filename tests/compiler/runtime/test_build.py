@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from judge import compiled
+from judge import assert_same, compiled
 from stages import capture
 
 from tcdebug.compiler.codegen.cpp.source import TranslationUnit, prelude, write_cpp
@@ -21,6 +21,7 @@ from tcdebug.compiler.runtime import build as build_module
 from tcdebug.compiler.runtime.build import BuildError, build
 from tcdebug.compiler.runtime.launch import raise_status
 from tcdebug.compiler.runtime.toolchain import NoCompiler, Toolchain, find
+from tcdebug.reading.run_dir import read
 
 SOURCE = 'extern "C" int answer() { return 42; }\n'
 
@@ -124,6 +125,48 @@ def test_a_compiler_that_hangs_is_killed(
     assert time.perf_counter() - start < 10
 
 
+def crashing(folder: Path, condition: str) -> Path:
+    """A compiler that crashes like g++ if its arguments are as in a condition of a shell."""
+    compiler = folder / "crashing-compiler"
+    compiler.write_text(
+        f"""#!/bin/sh
+case "$*" in {condition}) echo "k.cpp:1:5: internal compiler error: in vectorize" >&2; exit 1;; esac
+exec g++ "$@"
+"""
+    )
+    compiler.chmod(0o755)
+    return compiler
+
+
+VECTORS = "*-fno-tree-slp-vectorize*) ;; *kernels.cpp*"
+"""Matches the compile of a source, unless it forbids vectors."""
+
+
+def test_a_crashing_compiler_is_called_again_without_vectors(
+    tmp_path: Path, toolchain: Toolchain
+) -> None:
+    broken = replace(toolchain, path=str(crashing(tmp_path, VECTORS)))
+    built = build(SOURCE, broken, tmp_path / "cache")
+    (unit,) = built.compiled
+    assert "internal compiler error: in vectorize" in unit.crash
+    assert built.library.answer() == 42
+    always = replace(toolchain, path=str(crashing(tmp_path, "*kernels.cpp*")))
+    with pytest.raises(BuildError, match="internal compiler error: in vectorize"):
+        build(SOURCE, always, tmp_path / "other")
+
+
+def test_kernels_without_vectors_after_a_crash_are_a_fallback(tmp_path: Path) -> None:
+    broken = str(crashing(tmp_path, VECTORS))
+    folders = {"cache_dir": tmp_path / "cache", "run_dir": tmp_path / "run"}
+    options = {"compiler": broken, "log": True, **folders}
+    x = torch.randn(2000)
+    assert_same(compiled(lambda x: x.sin() + 1, options=options)(x), x.sin() + 1)
+    (path,) = (tmp_path / "run").glob("events*.jsonl")
+    (said,) = [r["data"] for r in read(path) if r["event"] == "fallback"]
+    assert said["what"] == "vectors in cpp_add_0"
+    assert "internal compiler error: in vectorize" in said["reason"]
+
+
 def test_a_failed_build_leaves_no_files(tmp_path: Path, toolchain: Toolchain) -> None:
     with pytest.raises(BuildError):
         build("nonsense", toolchain, tmp_path)
@@ -138,7 +181,7 @@ def test_parts_are_compiled_to_one_shared_object(tmp_path: Path, toolchain: Tool
     source = "".join(parts)
     built = build(source, toolchain, tmp_path, parts)
     assert len(built.compiled) == 2
-    assert min(built.compiled) > 0
+    assert min(unit.seconds for unit in built.compiled) > 0
     built.library.three.restype = ctypes.c_float
     assert (built.library.answer(), round(built.library.three(), 5)) == (42, 3.0)
     assert shared_object(tmp_path).with_suffix(".cpp").read_text() == source

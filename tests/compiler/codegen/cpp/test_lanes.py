@@ -151,3 +151,11 @@ def test_lanes_run_along_a_short_axis_and_the_one_around_it() -> None:
     text = kernels_as_eager(function, [x])
     assert "block < 123;" in text
     assert "i1*3" not in text
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4, 8, 9])
+def test_few_points_of_one_result_have_no_vectors(rows: int) -> None:
+    """With vectors, g++ 12 crashes on the maximum of 2 x 2 integers that are one row in memory."""
+    x = torch.tensor([[-3, 7]]).expand(rows, 2)
+    text = kernels_as_eager(lambda x: (x.amax(), x.amin((0, 1))), [x])
+    assert ("#pragma omp simd" in text) == (rows > 8)
