@@ -35,6 +35,7 @@ from tcdebug.compiler.ir.graph import (
 from tcdebug.compiler.ir.operations import (
     REDUCTIONS,
     SCANS,
+    SORTS,
     STORABLE,
     UnsupportedOperands,
     gives_place,
@@ -152,6 +153,7 @@ def _verify_loop(node: LoopNode, buffers: Mapping[str, Buffer]) -> Iterator[str]
         yield f"{node.name}: no reduction is called {node.kind}"
     expected = torch.int64 if gives_place(node.kind) else node.body.dtype
     rounds = isinstance(node, Scan) and (expected, out.dtype) == (torch.float64, torch.float32)
+    rounds |= node.kind in SORTS and out.dtype == torch.int16
     if out.dtype != expected and not rounds:
         yield f"{node.name} reduces {node.body.dtype} to {out.dtype}"
 

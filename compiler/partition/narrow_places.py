@@ -49,6 +49,8 @@ PLACES: dict[object, Callable[[fx.Node], Any]] = {
     aten.adaptive_max_pool3d.default: _of_plane(3),
     aten.max.dim: _of_row,
     aten.min.dim: _of_row,
+    aten.cummax.default: _of_row,
+    aten.cummin.default: _of_row,
 }
 """Operator whose second result are places, which kernels compute -> how many there are."""
 

@@ -22,6 +22,8 @@ LONGEST = 512
 """The longest row that is sorted in registers. For 1000 elements, ATen takes less time."""
 UNSTABLE = 32
 """ATen reorders equal elements of rows up to this length, unless the sort shall be stable."""
+NARROW = torch.int16
+"""The dtype of places in memory, from which later kernels gather."""
 KEYS = (torch.float32, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
 """The dtypes that fit half of the integers that are sorted."""
 
@@ -45,7 +47,9 @@ def stable_sort(
     if length is None or not (1 if stable else UNSTABLE + 1) <= length <= LONGEST:
         raise NotLowered(f"a sort of {x.size[at]} elements")
     converted = Tensor(wide, x.size, lambda point: x.at(point, wide))
-    places = site.scan("argsort_down" if descending else "argsort", converted, at)
+    kind = "argsort_down" if descending else "argsort"
+    narrow = site.scan(kind, converted, at, stored=NARROW)  # only a result of the graph is wide
+    places = Tensor(torch.int64, x.size, lambda point: narrow.at(point, torch.int64))
 
     def value(point: Point) -> Expr:
         place = to_index(Indirect(places.at(point), x.size[at], checked=False))

@@ -262,8 +262,8 @@ class Site:
     ) -> Tensor:
         """Emit a scan of a tensor along a dimension. Returns the buffer of all states.
 
-        They are accumulated in the dtype of the tensor. `stored` is that of the buffer, if it
-        differs.
+        They are accumulated in the dtype of the tensor. `stored` is that of the buffer, if it is
+        neither that nor, for places, int64.
         """
         if tensor.dtype not in STORABLE:
             raise NotLowered(f"kernels do not accumulate {tensor.dtype}")
@@ -272,7 +272,7 @@ class Site:
         reduced, inner = make_axes([tensor.size[dim]], "r")
         place = dict(zip([*others, dim], [*outer, *inner], strict=True))
         point = tuple(place[k] for k in range(len(tensor.size)))
-        dtype = torch.int64 if gives_place(kind) else stored or tensor.dtype
+        dtype = stored or (torch.int64 if gives_place(kind) else tensor.dtype)
         buffer = self._buffer(self._fresh(suffix or f"_{kind}"), dtype, tensor.size, None)
         body = tensor.at(point)
         node: LoopNode

@@ -25,6 +25,8 @@ PLACES: dict[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...], torch.dtype
     "adaptive": (lambda x: F.adaptive_max_pool2d(x, 3), (2, 3, 20, 20), torch.int16),
     "row": (lambda x: x.sin().max(1)[0], (3, 256), torch.uint8),
     "column": (lambda x: x.sin().min(-2)[0], (257, 3), torch.int16),
+    "running maximum of rows": (lambda x: x.sin().cummax(1)[0], (3, 256), torch.uint8),
+    "running minimum of columns": (lambda x: x.sin().cummin(-2)[0], (257, 3), torch.int16),
 }
 
 
