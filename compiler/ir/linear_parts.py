@@ -12,6 +12,9 @@ from tcdebug.compiler.ir.expr import Call, Constant, Expr, IndexValue, indirect_
 
 MANY = 8
 """The most parts that are counted."""
+SHORTEST = 64
+"""The fewest points that parts without a condition have on average. g++ vectorizes a condition with
+masks, which costs less than several short loops."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,13 @@ COMPARISONS: dict[str, Callable[[int], bool]] = {
     "ge": lambda d: d >= 0,
 }
 """What each comparison says of the difference of its operands."""
+
+
+def conjuncts(condition: Expr) -> tuple[Expr, ...]:
+    """Return the conditions that must all hold for a condition to hold."""
+    if isinstance(condition, Call) and condition.name == "bitwise_and":
+        return tuple(part for arg in condition.args for part in conjuncts(arg))
+    return (condition,)
 
 
 def linear_parts(expr: Expr, axis: Axis) -> int | None:

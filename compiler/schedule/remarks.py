@@ -28,7 +28,8 @@ from tcdebug.compiler.schedule.fusing.align import Loops, align, sweeps
 from tcdebug.compiler.schedule.fusing.dependencies import Dependencies
 from tcdebug.compiler.schedule.fusing.legality import has_waiting_stores, illegal_read
 from tcdebug.compiler.schedule.fusing.profit import crosses, pays, readers_of, too_large, work_of
-from tcdebug.compiler.schedule.inlining.inline import LARGEST_BODY, UNIT, size_after, too_expensive
+from tcdebug.compiler.schedule.inlining.inline import LARGEST_BODY, UNIT, size_after
+from tcdebug.compiler.schedule.inlining.inlining_cost import InliningCost
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule, between_steps
 
 
@@ -106,7 +107,7 @@ class _NotInlined:
             for name in reads(node):
                 self._readers.setdefault(name, []).append(node)
         self._outputs = output_refs(schedule.graph)
-        self._buffers = schedule.graph.buffers()
+        self._cost = InliningCost(schedule.graph)
         self.readers = readers_of(schedule.graph)
 
     def why(self, name: str, reader: LoopNode) -> str:
@@ -118,7 +119,7 @@ class _NotInlined:
             return "the gate denied it"
         readers = self._readers[name]
         stored = name in self._outputs or any(isinstance(r, Extern) for r in readers)
-        if reason := too_expensive(producer, readers, stored, self._buffers):
+        if reason := self._cost.refuses(producer, readers, stored):
             return reason
         size = size_after(consumer.body, producer)
         too_large = f"the body would have {size} nodes, more than {LARGEST_BODY}"

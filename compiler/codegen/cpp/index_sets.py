@@ -17,7 +17,6 @@ from tcdebug.compiler.codegen.kernels.flatten import FlatNode
 from tcdebug.compiler.ir.arithmetic.index import Atom, Axis, Index, to_index
 from tcdebug.compiler.ir.cost import has_function
 from tcdebug.compiler.ir.expr import (
-    Call,
     Constant,
     Expr,
     Guarded,
@@ -29,13 +28,10 @@ from tcdebug.compiler.ir.expr import (
     rewrite,
     walk,
 )
-from tcdebug.compiler.ir.linear_parts import Changes, Linear, linear, truth
+from tcdebug.compiler.ir.linear_parts import SHORTEST, Changes, Linear, conjuncts, linear, truth
 
-SHORTEST = 64
-"""The fewest points that parts without a condition have on average. g++ vectorizes a condition with
-masks, which costs less than several short loops."""
 SHORTEST_DIRECT = 2
-"""The same for parts that read neighbours instead of elements through an index."""
+"""SHORTEST for parts that read neighbours instead of elements through an index."""
 SHORTEST_EXPENSIVE = 4
 """The same if these parts compute functions, which are slow for single elements."""
 FEW, SHORTEST_OF_MANY = 8, 8
@@ -103,7 +99,7 @@ def _nested(axis: Axis) -> Callable[[Expr], Expr]:
     def change(node: Expr) -> Expr:
         if not isinstance(node, Guarded):
             return node
-        conditions = _conjuncts(node.condition)
+        conditions = conjuncts(node.condition)
         if len(conditions) == 1:
             return node
         body = node.body
@@ -112,12 +108,6 @@ def _nested(axis: Axis) -> Callable[[Expr], Expr]:
         return body
 
     return change
-
-
-def _conjuncts(condition: Expr) -> tuple[Expr, ...]:
-    if isinstance(condition, Call) and condition.name == "bitwise_and":
-        return tuple(part for arg in condition.args for part in _conjuncts(arg))
-    return (condition,)
 
 
 def _by_invariants(nodes: tuple[FlatNode, ...], axis: Axis, left: list[int]) -> Split | None:

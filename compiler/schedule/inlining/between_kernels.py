@@ -8,12 +8,12 @@ would take longer, and they are not stored.
 from __future__ import annotations
 
 from tcdebug.compiler.gate.gate import Gate
-from tcdebug.compiler.ir.cost import arithmetic, itemsize
+from tcdebug.compiler.ir.cost import itemsize
 from tcdebug.compiler.ir.graph import Graph, Node, Pointwise, output_refs, reads
 from tcdebug.compiler.schedule.fusing.fusion import Fusion, Group
 from tcdebug.compiler.schedule.inlining.expansion import Expansion, bytes_read, runs_on, shares
 from tcdebug.compiler.schedule.inlining.inline import inlined_where, made_elsewhere
-from tcdebug.compiler.schedule.inlining.recompute import UNIT, WORK_PER_BYTE, unfit
+from tcdebug.compiler.schedule.inlining.recompute import UNIT, WORK_PER_BYTE, operations, unfit
 from tcdebug.compiler.schedule.splitting.split_reduction import DEVICES
 
 HELD = 1.25
@@ -81,7 +81,7 @@ class BetweenKernels:
             return False
         groups = {id(g): g for node in outside if isinstance(g := self.group_of[node.name], Group)}
         saved = itemsize(producer.out.dtype) * (1 + 1 / max(1, len(groups)))
-        work = arithmetic(producer.body) / WORK_PER_BYTE
+        work = operations(producer, outside) / WORK_PER_BYTE
         most = saved * HELD
         return all(self._bytes(producer, group) + work <= most for group in groups.values())
 

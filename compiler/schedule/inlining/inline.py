@@ -6,26 +6,20 @@ of the producer is read once, or is cheaper to compute than to load.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from tcdebug.compiler.gate.gate import Gate
-from tcdebug.compiler.ir.arithmetic.index import Atom, Index, product, to_index
-from tcdebug.compiler.ir.arithmetic.size_estimate import estimate, nearest
+from tcdebug.compiler.ir.arithmetic.index import Atom, Index, to_index
 from tcdebug.compiler.ir.chosen_places import with_chosen_places
-from tcdebug.compiler.ir.cost import arithmetic, load_count
 from tcdebug.compiler.ir.expr import (
     Expr,
     Load,
-    indices,
-    indirect_atoms,
     loads,
     rewrite,
     walk,
 )
 from tcdebug.compiler.ir.graph import (
-    Buffer,
     Extern,
     Graph,
     LoopNode,
@@ -39,23 +33,10 @@ from tcdebug.compiler.ir.graph import (
     without_dead_nodes,
     written,
 )
-from tcdebug.compiler.ir.linear_parts import linear_parts
-from tcdebug.compiler.schedule.inlining.short_choices import apart
-from tcdebug.compiler.schedule.splitting.split_across import apart_across, whole_loads
+from tcdebug.compiler.schedule.inlining.inlining_cost import InliningCost, reads_few
+from tcdebug.compiler.schedule.splitting.split_across import whole_loads
 
 UNIT = "fuse.inline"
-CHEAP_ARITHMETIC = 4
-CHEAP_LOADS = 2
-CHEAP_USERS = 4
-INDEX_ARITHMETIC = 16
-"""The most operations of an index on a GPU that each of its consumers computes."""
-MOST_READ_ACROSS = 4
-"""The most elements that a kernel on a CPU reads in one order to store a result in another.
-
-Those that are the same along an axis, such as the statistics of a norm, do not count.
-"""
-FEW = 16
-"""A consumer that reads at most one element in so many computes these itself."""
 LARGEST_BODY = 300
 """The most expression nodes in a body after inlining."""
 
@@ -65,8 +46,7 @@ def inline_producers(graph: Graph, gate: Gate) -> Graph:
 
     A producer may lose all consumers but one, and so become cheap. Therefore this is repeated.
     """
-    buffers = graph.buffers()
-    sizes = {name: buffer.size for name, buffer in buffers.items()}
+    sizes = {name: buffer.size for name, buffer in graph.buffers().items()}
 
     def prepared(node: Node) -> Node:
         chosen = with_chosen_places(node, sizes)
@@ -80,10 +60,8 @@ def inline_producers(graph: Graph, gate: Gate) -> Graph:
         more = [load for load in whole_loads(producer) if load.buffer not in stored]
         return reads_few(producer, consumer) and len(more) <= 1  # which may then be stored
 
-    def refuses(producer: Pointwise, consumers: Sequence[Node], in_memory: bool) -> str:
-        return too_expensive(producer, consumers, in_memory, buffers)
-
     for _ in graph.nodes:
+        refuses = InliningCost(graph).refuses
         changed = inlined_where(graph, gate, UNIT, refuses, prepared, anyway)
         if changed is graph:
             break
@@ -188,102 +166,6 @@ def plain(node: Pointwise) -> bool:
     """Return whether a node fills its own memory at its axes, as lowering makes it."""
     axes = {i for i in node.index if i.constant is None}
     return not node.into and axes == {to_index(a) for a in node.axes}
-
-
-def too_expensive(
-    producer: Pointwise,
-    consumers: Sequence[Node],
-    in_memory: bool,
-    buffers: Mapping[str, Buffer],
-) -> str:
-    """Return why computing a producer inside its consumers does not pay; empty if it pays."""
-    loops = [c for c in consumers if not isinstance(c, Extern)]
-    if not loops:
-        return "no loop reads it"
-    work, read = arithmetic(producer.body), load_count(producer.body)
-    if read == 0 and not producer.body.axes:
-        return ""  # a constant
-    if _is_index(producer):
-        return ""
-    cost = f"{work} operations and {read} loads"
-    if in_memory:
-        cheap = work <= 1 and read <= 1 and not indirect(producer.body)
-        return "" if cheap else f"it is stored anyway, and {cost} cost more than a load"
-    if any(apart(producer, consumer) for consumer in loops):
-        return "short rows leave no vectors for a function"
-    if len(loops) == 1:
-        if len(whole_loads(producer)) > MOST_READ_ACROSS and _turned(producer, loops[0]):
-            return f"its consumer stores in another order, across which {cost} are slow"
-        if _repeated(producer, loops[0], work) <= CHEAP_ARITHMETIC:
-            return ""
-    elif any(apart_across(producer, consumer, buffers) for consumer in loops):
-        return "it is read several times, and its operands have different neighbours"
-    if reads_indirectly(producer.body):
-        return "it is read several times, and reads through an indirect index"
-    if work > CHEAP_ARITHMETIC or read > CHEAP_LOADS:
-        return f"it is read several times, and {cost} are too much to repeat"
-    return f"{len(loops)} nodes read it" if len(loops) > CHEAP_USERS else ""
-
-
-def reads_few(producer: Pointwise, consumer: Node) -> bool:
-    """Return whether a consumer reads few elements of a producer, such as one of each row."""
-    if isinstance(consumer, Extern):
-        return False
-    places = {load.key for load in loads(consumer.body) if load.buffer == producer.name}
-    points = estimate(product(a.size for a in (*consumer.axes, *consumer.over)))
-    return points * len(places) * FEW <= estimate(producer.out.numel)
-
-
-def _is_index(producer: Pointwise) -> bool:
-    """Whether a producer is cheap as an index.
-
-    On a CPU it is linear on parts of its axis, each of which gets a loop. On a GPU it is computed
-    from its axis alone; what reads another tensor there can then be computed in its consumers.
-    """
-    if len(producer.axes) != 1:
-        return False
-    if producer.out.device.type == "cpu":
-        return linear_parts(producer.body, producer.axes[0]) is not None
-    whole = not producer.out.dtype.is_floating_point and not load_count(producer.body)
-    return whole and arithmetic(producer.body) <= INDEX_ARITHMETIC
-
-
-def indirect(expr: Expr) -> bool:
-    """Return whether an expression has an indirect index."""
-    return any(indirect_atoms(i) for e in walk(expr) for i in indices(e))
-
-
-def reads_indirectly(expr: Expr) -> bool:
-    """Return whether an expression has an indirect index that is read from memory."""
-    atoms = (a for e in walk(expr) for i in indices(e) for a in indirect_atoms(i))
-    return any(isinstance(e, Load) for atom in atoms for e in walk(atom.expr))
-
-
-def _repeated(producer: Pointwise, consumer: LoopNode, work: int) -> float:
-    """Return the arithmetic per element that is repeated if the consumer computes a producer.
-
-    A consumer reads most elements more than once if it repeats, reflects or pads rows.
-    """
-    places = {load.key for load in loads(consumer.body) if load.buffer == producer.name}
-    domain = product(a.size for a in (*consumer.axes, *consumer.over))
-    if len(places) != 1:
-        return math.inf
-    if domain == producer.out.numel:
-        return 0.0
-    more = max(0.0, estimate(domain) / max(1, estimate(producer.out.numel)) - 1)
-    return math.inf if more and reads_indirectly(producer.body) else more * (work + 1)
-
-
-def _turned(producer: Pointwise, consumer: LoopNode) -> bool:
-    """Return whether a consumer on a CPU stores neighbours that the producer has far apart."""
-    if producer.out.device.type != "cpu" or not isinstance(consumer, Pointwise):
-        return False
-    stored = nearest(consumer.out.address(consumer.index), consumer.axes)
-    return any(
-        nearest(producer.out.address(load.index), consumer.axes) != stored
-        for load in loads(consumer.body)
-        if load.buffer == producer.name
-    )
 
 
 def size_after(body: Expr, producer: Pointwise) -> int:

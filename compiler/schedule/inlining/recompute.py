@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tcdebug.compiler.gate.gate import Gate
-from tcdebug.compiler.ir.arithmetic.index import product
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate, nearest
 from tcdebug.compiler.ir.cost import arithmetic, itemsize
 from tcdebug.compiler.ir.expr import Load, loads
@@ -37,12 +36,13 @@ from tcdebug.compiler.schedule.inlining.expansion import (
     runs_on,
     shares,
 )
+from tcdebug.compiler.schedule.inlining.guarded_reads import guarded_reads
 from tcdebug.compiler.schedule.inlining.inline import (
     inlined,
     inlined_where,
     made_elsewhere,
-    reads_indirectly,
 )
+from tcdebug.compiler.schedule.inlining.inlining_cost import reads_indirectly
 from tcdebug.compiler.schedule.splitting.split_reduction import DEVICES
 
 UNIT = "fuse.recompute"
@@ -145,13 +145,25 @@ def too_expensive(producer: Pointwise, consumers: Sequence[Node], *, in_rows: bo
     """
     if reason := unfit(producer, consumers):
         return reason
-    count, size = len(consumers), itemsize(producer.out.dtype)
+    found = [guarded_reads(c, producer.name) for c in consumers if not isinstance(c, Extern)]
+    count, size = sum(f.parts for f in found), itemsize(producer.out.dtype)
     most = size * (AGAIN + 1 / (count if in_rows else max(1, count - 1)))
     read = sum(bytes_read(producer, load, share) for load, share in shares(producer))
     if read > most:
         return f"it reads {read:.1f} bytes per element"
-    work = arithmetic(producer.body)
-    return f"it has {work} operations" if work > most * WORK_PER_BYTE else ""
+    work = operations(producer, consumers)
+    return f"it has {work:.0f} operations" if work > most * WORK_PER_BYTE else ""
+
+
+def operations(producer: Pointwise, consumers: Sequence[Node]) -> float:
+    """Return what computing a producer costs for each element that one of its consumers reads.
+
+    A point computes what all guards of a node choose from.
+    """
+    found = [guarded_reads(c, producer.name) for c in consumers if not isinstance(c, Extern)]
+    evaluated = sum(f.domain * f.places for f in found)
+    elements = sum(f.parts for f in found) * estimate(producer.out.numel)
+    return arithmetic(producer.body) * max(1.0, evaluated / max(1, elements))
 
 
 def unfit(producer: Pointwise, consumers: Sequence[Node]) -> str:
@@ -160,8 +172,7 @@ def unfit(producer: Pointwise, consumers: Sequence[Node]) -> str:
     for consumer in consumers:
         if isinstance(consumer, Extern):
             return "a call reads it"
-        points = estimate(product(a.size for a in (*consumer.axes, *consumer.over)))
-        places = {e.key for e in loads(consumer.body) if e.buffer == producer.name}
-        if points * len(places) > elements * AGAIN:
+        found = guarded_reads(consumer, producer.name)
+        if found.elements > elements * AGAIN * found.parts:
             return "a consumer reads an element several times"
     return "it reads through an indirect index" if reads_indirectly(producer.body) else ""

@@ -28,7 +28,8 @@ from tcdebug.compiler.ir.graph import (
 from tcdebug.compiler.schedule.fusing.align import Loops, align
 from tcdebug.compiler.schedule.fusing.legality import legal
 from tcdebug.compiler.schedule.fusing.profit import LARGEST_KERNEL
-from tcdebug.compiler.schedule.inlining.inline import indirect, inlined, plain
+from tcdebug.compiler.schedule.inlining.inline import inlined, plain
+from tcdebug.compiler.schedule.inlining.inlining_cost import indirect
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule, between_steps
 from tcdebug.compiler.schedule.products.matrix_product import OPERANDS, as_loops
 from tcdebug.compiler.schedule.stage import kernel_name, renamed
