@@ -18,7 +18,6 @@ from tcdebug.compiler.ir.graph import (
     Extern,
     Graph,
     LoopNode,
-    Scatter,
     memory_of,
     reads,
     written,
@@ -36,6 +35,7 @@ from tcdebug.compiler.schedule.fusing.profit import (
     work_of,
 )
 from tcdebug.compiler.schedule.fusing.scans import held_whole, may_scan_together, scans
+from tcdebug.compiler.schedule.fusing.scatters import may_scatter_together
 
 
 @dataclass
@@ -194,8 +194,8 @@ class Fusion:
             return False
         if not may_scan_together(a.loops, b.loops, linked=linked(a, b)):
             return False
-        if any(isinstance(n, Scatter) for n in (*a.loops.nodes, *b.loops.nodes)):
-            return False  # the points of a scatter run one after the other
+        if not may_scatter_together(a.loops, b.loops, self.memory):
+            return False
         for merged in align(a.loops, b.loops):
             ordered = self._in_order(merged)
             if not legal(ordered, self.memory, self.buffers) or not pays(ordered):

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 from tcdebug.compiler.lower.indexing import sorting
 from tcdebug.compiler.operators.philox import random_bits
 from tcdebug.compiler.schedule import combo_kernels, in_place
-from tcdebug.compiler.schedule.fusing import scans
+from tcdebug.compiler.schedule.fusing import scans, scatters
 from tcdebug.compiler.schedule.inlining import between_kernels, recompute
 from tcdebug.compiler.schedule.splitting import split_reduction, split_scan
 
@@ -62,6 +62,14 @@ def scattered(x: torch.Tensor, y: torch.Tensor, i: torch.Tensor) -> Any:
         torch.ops.aten.embedding_dense_backward(y, row, 6, 2, False),
         x.scatter_reduce(0, i, y, "mean", include_self=False),
     )
+
+
+def scattered_together(x: torch.Tensor, y: torch.Tensor, i: torch.Tensor, j: torch.Tensor) -> Any:
+    """Sums for two ends of each edge, from what both read."""
+    sums = x.new_zeros(9, 6)
+    message = (x * y).sin()
+    first, second = (sums.index_put((k,), message * s, True) for k, s in ((i, 2.0), (j, -3.0)))
+    return first + second, sums.index_put((i,), x, True), sums.index_add(0, i, x * 0.5)
 
 
 def running(x: torch.Tensor, y: torch.Tensor) -> Any:
@@ -329,6 +337,11 @@ def further_programs() -> dict[str, Program]:
             (),
         ),
         "scattered": (scattered, (r(6, 5), r(9, 5), torch.randint(0, 6, (9, 5))), ()),
+        "scattered together": (
+            scattered_together,
+            (r(70, 6), r(70, 6), torch.randint(0, 9, (70,)), torch.randint(-9, 9, (70,))),
+            (),
+        ),
         "scans and reductions": (scans_and_reductions, (r(7, 129).double(),), ()),
         "scans and reductions in loops": (scans_and_reductions, (r(3, 1100).double(),), LOOPED),
         "running sum": (lambda x: x.cumsum(-1), (r(5, 70),), ()),
@@ -365,7 +378,8 @@ def further_programs() -> dict[str, Program]:
 
 
 OF_GPUS = (
-    between_kernels, combo_kernels, recompute, scans, sorting, split_reduction, split_scan,
+    between_kernels, combo_kernels, recompute, scans, scatters, sorting, split_reduction,
+    split_scan,
 )  # fmt: skip
 
 
