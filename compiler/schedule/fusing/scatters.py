@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tcdebug.compiler.ir.graph import Scatter, reads
+from tcdebug.compiler.ir.graph import Pointwise, Scatter, reads
 from tcdebug.compiler.schedule.fusing.align import Loops
 
 DEVICES = ("cuda",)
@@ -12,19 +12,21 @@ DEVICES = ("cuda",)
 
 
 def may_scatter_together(first: Loops, second: Loops, memory: Mapping[str, str]) -> bool:
-    """Return whether the scatters of two groups, if there are any, may be one kernel.
+    """Return whether the scatters of two groups, if there are any, may be in one kernel.
 
-    On a GPU they may if they update different memory, and nothing else is computed. They then read
-    once what both add. On a CPU the points of a scatter run one after the other.
+    On a GPU they may be if they update different memory, which no other node fills or reads. They
+    read once what both add, or compute it. On a CPU the points of a scatter run one after the
+    other.
     """
     nodes = (*first.nodes, *second.nodes)
-    if not any(isinstance(n, Scatter) for n in nodes):
+    scatters = [n for n in nodes if isinstance(n, Scatter)]
+    if not scatters:
         return True
-    if not all(isinstance(n, Scatter) and n.out.device.type in DEVICES for n in nodes):
+    if not all(isinstance(n, Pointwise) and n.out.device.type in DEVICES for n in nodes):
         return False
-    updated = [memory.get(n.into, n.into) for n in nodes if isinstance(n, Scatter)]
-    others = [
-        {memory.get(name, name) for name in reads(n)} - {mine}
-        for n, mine in zip(nodes, updated, strict=True)
-    ]
-    return len({*updated}) == len(updated) and all(o.isdisjoint(updated) for o in others)
+    updated = {memory.get(n.into, n.into): n for n in scatters}
+    if len(updated) < len(scatters) or any(n.name in updated for n in nodes):
+        return False
+    return all(
+        updated.get(memory.get(name, name), node) is node for node in nodes for name in reads(node)
+    )

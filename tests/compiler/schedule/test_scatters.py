@@ -33,19 +33,47 @@ def of_elements_and_of_rows(x: Tensor, i: Tensor, j: Tensor) -> tuple[Tensor, Te
     return put(x.new_zeros(900, 64), i, x), put(x.new_zeros(900), i, x.sum(1))
 
 
+def of_waves(x: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    sums, waves = x.new_zeros(900, 64), x.sin()
+    return put(sums, i, waves * 2) + put(sums, j, waves * 3)
+
+
+def read_again(x: Tensor, i: Tensor, j: Tensor) -> tuple[Tensor, Tensor]:
+    sums = put(x.new_zeros(5000, 64), i, x.sin())
+    return sums, sums.cos() * x.sin()
+
+
 def together(function: Function) -> list[int]:
     """The number of scatters in each kernel that has any."""
+    counts = [sum(isinstance(n, Scatter) for n in kernel.nodes) for kernel in kernels_of(function)]
+    return [count for count in counts if count]
 
+
+def stored(function: Function) -> list[list[str]]:
+    """What each kernel stores, in the order of names."""
+    return sorted(sorted(kernel.stored) for kernel in kernels_of(function))
+
+
+def kernels_of(function: Function) -> list[Kernel]:
     def program() -> tuple[Function, tuple[Tensor, ...]]:
         return function, (cuda(5000, 64), *(cuda(5000, dtype=torch.int64) for _ in range(2)))
 
-    kernels = triton_of(program).calls.values()
-    counts = [sum(isinstance(n, Scatter) for n in call.kernel.nodes) for call in kernels]
-    return [count for count in counts if count]
+    return [call.kernel for call in triton_of(program).calls.values()]
 
 
 def test_sums_of_what_both_read_are_one_kernel() -> None:
     assert together(for_both_ends) == [2]
+
+
+def test_what_scatters_add_is_computed_in_their_kernel() -> None:
+    assert together(of_waves) == [2]
+    bases = [["index_put_1_base"], ["index_put_base"]]
+    assert stored(of_waves) == [["add"], ["index_put", "index_put_1"], *bases]
+
+
+def test_what_reads_or_fills_the_memory_of_a_scatter_is_a_kernel_of_its_own() -> None:
+    assert together(read_again) == [1]
+    assert stored(read_again) == [["index_put"], ["index_put_base"], ["mul"]]
 
 
 def test_updates_of_one_memory_or_of_other_points_are_kernels_of_their_own() -> None:
