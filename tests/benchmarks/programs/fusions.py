@@ -39,6 +39,7 @@ LINKS: dict[str, Link] = {
     "cumsum": lambda x, y: x.cumsum(-1) * 1e-2,
     "padded": lambda x, y: F.pad(x[..., 1:], (1, 0)),
     "gathered": lambda x, y: x.gather(-1, y.argsort(-1)),
+    "joined": lambda x, y: torch.cat((x.chunk(2, -1)[0].tanh(), *y.chunk(2, -1)[1:]), -1),
 }
 """What a chain does to its value, with a second operand of the same size."""
 ENDS: dict[str, Callable[[Tensor], Any]] = {
