@@ -34,12 +34,16 @@ class Chunk:
     length: int
 
 
-def chunk_of(inner: Sequence[Axis]) -> Chunk | None:
+def chunk_of(inner: Sequence[Axis], bounds: tuple[str, str]) -> Chunk | None:
     """The largest piece of some loops with at most CHUNK points; None if all of them have so few.
 
     The axes inside the piece stay whole. A loop over a piece of a shorter axis would run once, and
-    g++ does not vectorise a reduction in it.
+    g++ does not vectorise a reduction in it. `bounds` are those of the first loop, which may be a
+    part of its axis.
     """
+    low, high = bounds
+    if len(inner) == 1 and low.isdecimal() and high.isdecimal() and int(high) - int(low) <= CHUNK:
+        return None
     points = 1
     for position in reversed(range(len(inner))):
         size = inner[position].size.constant

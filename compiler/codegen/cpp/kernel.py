@@ -322,7 +322,7 @@ extern "C" int {head} {{
         rows, columns = blocks
         self.emit.enter(loop(rows.axis, rows.low, rows.high), (rows.axis,))
         for segment in self.plan:
-            self.sweeps.inner_loops(segment, (), columns.low, columns.high)
+            self.sweeps.inner_loops((), segment, columns.low, columns.high)
         self.emit.leave()
         self._close(len(loops))
 
@@ -369,7 +369,7 @@ extern "C" int {head} {{
             self.emit.innermost.add("const int64_t low = slot * piece;")
             self.emit.innermost.add(f"const int64_t high = index_min(low + piece, {size});")
             self.sweeps.declare(accumulators)
-            self.sweeps.inner_loops(segment, accumulators, "low", "high")
+            self.sweeps.inner_loops(accumulators, segment, "low", "high")
             for accumulator, (_, field, _) in states:
                 variable = accumulator.variable(field)
                 self.emit.innermost.add(f"slots_{variable}[slot] = {variable};")

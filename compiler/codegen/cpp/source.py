@@ -12,6 +12,7 @@ from tcdebug.compiler.codegen.cpp.emitters.reversed_rows import reverses_rows
 from tcdebug.compiler.codegen.cpp.emitters.text import TYPES
 from tcdebug.compiler.codegen.cpp.kernel import CppKernelWriter, KernelParameters
 from tcdebug.compiler.codegen.cpp.lanes import LANES, block_of
+from tcdebug.compiler.codegen.cpp.sweep_parts import cuts_sweeps
 from tcdebug.compiler.codegen.cpp.transposed_loads import (
     tiling,
     transposed_results,
@@ -241,6 +242,12 @@ def _choose(flat: FlatKernel, subject: str, gate: Gate, pairs: Axis | None = Non
         tiling=tiled,
         split=split,
         index_sets=sets,
+        cut_sweeps=(
+            lane is None
+            and not split
+            and cuts_sweeps(flat)
+            and gate.allows("codegen.index_sets", subject)
+        ),
         column_values=(
             lane is not None
             and with_column_values(flat, lane) is not None
@@ -261,7 +268,7 @@ def _choose(flat: FlatKernel, subject: str, gate: Gate, pairs: Axis | None = Non
 
 def _vectorized(flat: FlatKernel, chosen: KernelVariant, subject: str, gate: Gate) -> KernelVariant:
     """Choose how the vectors of a kernel are written."""
-    along, whole = innermost(flat, chosen.lane), chosen.index_sets is None
+    along, whole = innermost(flat, chosen.lane), not (chosen.index_sets or chosen.cut_sweeps)
     in_blocks = chosen.transposed or chosen.tiling
     changed = in_blocks.kernel if in_blocks else flat
     reverses = whole and reverses_rows(changed, along)
@@ -278,6 +285,7 @@ def _vectorized(flat: FlatKernel, chosen: KernelVariant, subject: str, gate: Gat
         ),
         blocks=(
             chosen.lane is None
+            and not chosen.cut_sweeps
             and any(block_of(flat, segment) for segment in segments(flat))
             and gate.allows("codegen.blocks", subject)
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from tcdebug.compiler.codegen.cpp.accumulator import CppAccumulator, accumulators_of, chunk_of
 from tcdebug.compiler.codegen.cpp.column_sums import add_to_column
@@ -18,6 +19,7 @@ from tcdebug.compiler.codegen.cpp.scan_pieces import (
     scan_pieces,
     write_pieces,
 )
+from tcdebug.compiler.codegen.cpp.sweep_parts import write_sweep_parts
 from tcdebug.compiler.codegen.cpp.transposed_loads import BlockedAxis, first_lane
 from tcdebug.compiler.codegen.cpp.variants import (
     EXPENSIVE,
@@ -73,18 +75,18 @@ class SweepWriter:
         if node.name in self.kernel.stored:
             self.emit.store(node, value)
 
-    # -- a sweep ----------------------------------------------------------------------------
-
     def sweep(self, segment: Segment) -> None:
         """Write a sweep over the inner axes, and the results of its reductions."""
         segment = Segment(segment.sweep, owners_first(segment.nodes))
         self._owner = sharing(segment.nodes)
-        own = [n for n in segment.nodes if n.name not in self._owner]
+        own, cut = [n for n in segment.nodes if n.name not in self._owner], self.choices.cut_sweeps
         accumulators = accumulators_of(self.kernel, own, self.lane)
         self.declare(accumulators)
         self._leave_earlier_sweeps(segment)
         self._declare_scratch(segment)
-        self.inner_loops(segment, accumulators, "0", None)
+        write = partial(self.inner_loops, accumulators)
+        if not (cut and write_sweep_parts(self.emit, self.kernel, segment, write)):
+            write(segment, "0", None)
         self.results([a for a in accumulators if self.made[a.name].reduces])
 
     def declare(self, accumulators: Sequence[CppAccumulator]) -> None:
@@ -128,11 +130,7 @@ class SweepWriter:
                 self.emit.kept[node.name] = (name, place)
 
     def inner_loops(
-        self,
-        segment: Segment,
-        accumulators: Sequence[CppAccumulator],
-        low: str,
-        high: str | None,
+        self, accumulators: Sequence[CppAccumulator], segment: Segment, low: str, high: str | None
     ) -> None:
         """Write the loops of a sweep. `low` and `high` are the bounds of the first one."""
         inner, depth = self.kernel.inner, len(self.emit.blocks)
@@ -145,7 +143,7 @@ class SweepWriter:
         in_lanes = [a for a in accumulators if self._points and not a.chunked]
         declare_points(self.emit, in_lanes, self._points)
         spread = any(a.spread for a in chunked)
-        chunk = chunk_of(inner[:-1] if spread else inner) if chunked else None
+        chunk = chunk_of(inner[:-1] if spread else inner, bounds[0]) if chunked else None
         folds_at = self._declare_parts(chunked) if chunk is None else 0
         for position, axis in enumerate(inner):
             here = chunk is not None and position == chunk.position

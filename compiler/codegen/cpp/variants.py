@@ -79,6 +79,7 @@ class KernelVariant:
     split: bool = False
     scratch: bool = False
     index_sets: Split | None = None
+    cut_sweeps: bool = False
     branchless: bool = False
     blocks: bool = False
     column_values: bool = False

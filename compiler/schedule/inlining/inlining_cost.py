@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate, nearest
 from tcdebug.compiler.ir.cost import arithmetic, itemsize, load_count
 from tcdebug.compiler.ir.expr import Expr, Load, indices, indirect_atoms, loads, walk
-from tcdebug.compiler.ir.graph import Extern, Graph, LoopNode, Node, Pointwise, reads
+from tcdebug.compiler.ir.graph import (
+    Buffer,
+    Extern,
+    Graph,
+    LoopNode,
+    Node,
+    Pointwise,
+    Reduction,
+    reads,
+)
 from tcdebug.compiler.ir.linear_parts import linear_parts
 from tcdebug.compiler.schedule.inlining.guarded_reads import guarded_reads
 from tcdebug.compiler.schedule.inlining.short_choices import apart
@@ -38,7 +47,7 @@ class InliningCost:
 
     def __init__(self, graph: Graph) -> None:
         self._buffers = graph.buffers()
-        self._accumulated = _accumulated(graph)
+        self._accumulated = _accumulated(graph, self._buffers)
 
     def refuses(self, producer: Pointwise, consumers: Sequence[Node], in_memory: bool) -> str:
         """Return why computing a producer inside its consumers does not pay; empty if it pays.
@@ -95,16 +104,29 @@ class InliningCost:
         return more * (work + 1) <= cheap
 
 
-def _accumulated(graph: Graph) -> frozenset[str]:
-    """Return the nodes whose loop may also be that of a reduction or scan, which is not cut.
+def _accumulated(graph: Graph, buffers: Mapping[str, Buffer]) -> frozenset[str]:
+    """Return the nodes whose loop may also be that of a node that is not cut.
 
-    These read them, directly or through other loops without results of their own.
+    This is a scan, a scatter, or a reduction of anything but rows. It reads them, directly or
+    through other loops without results of their own.
     """
     found = set[str]()
     for node in reversed(graph.nodes):
-        if not isinstance(node, Extern | Pointwise) or node.name in found:
+        if isinstance(node, Extern):
+            continue
+        plain = type(node) is Pointwise or _of_rows(node, buffers)
+        if not plain or node.name in found:
             found |= reads(node) | {node.name}
     return frozenset(found)
+
+
+def _of_rows(node: LoopNode, buffers: Mapping[str, Buffer]) -> bool:
+    """Return whether a node reduces one axis, along which the elements it reads are neighbours."""
+    if not isinstance(node, Reduction) or len(node.reduced) != 1:
+        return False
+    axes = (*node.axes, *node.reduced)
+    read = [e for e in loads(node.body) if e.buffer in buffers and e.index]
+    return all(nearest(buffers[e.buffer].address(e.index), axes) in node.reduced for e in read)
 
 
 def reads_few(producer: Pointwise, consumer: Node) -> bool:

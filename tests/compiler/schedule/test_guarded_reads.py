@@ -42,6 +42,8 @@ JOINS: dict[str, Function] = {
     "padded in two dimensions": lambda x, y: F.pad(x.tanh(), (40, 24, 1, 1)),
     "shifted": lambda x, y: F.pad(x.tanh(), (1, 0))[:, :-1] + y,
     "a slice": lambda x, y: torch.slice_scatter(x.exp(), y[:, :64].tanh(), 1, 32, 96),
+    "rows that are summed": lambda x, y: torch.cat((x.tanh(), y.sigmoid()), 1).sum(1),
+    "rows that are normalised": lambda x, y: torch.cat((x.tanh(), y.sin()), 1).softmax(1),
 }
 
 
@@ -56,10 +58,10 @@ def test_what_parts_of_a_join_read_is_computed_there(name: str) -> None:
 
 STORED: dict[str, tuple[Function, int]] = {
     # function, kernels
-    "the loop of a reduction is not cut": (
-        lambda x, y: torch.cat((x.tanh(), y.sigmoid()), 1).sum(1), 3
+    "the loop of a scan is not cut": (
+        lambda x, y: torch.cat((x.tanh(), y.sigmoid()), 1).cumsum(1), 3
     ),
-    "nor if it is the loop of what reads the join": (
+    "nor is one over columns, if it is that of what reads the join": (
         lambda x, y: (torch.cat((x.tanh(), y.sigmoid()), 1) * 2).amax(0), 3
     ),
     "short rows are not cut": (

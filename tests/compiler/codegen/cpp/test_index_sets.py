@@ -61,6 +61,50 @@ def test_a_loop_is_whole_with_the_unit_off() -> None:
     assert whole.count("for (") == kernels(function, *inputs).count("for (") - 1
 
 
+ROWS, COLUMNS = torch.randn(9, 768), torch.randn(9, 2400)
+SWEEPS: dict[str, tuple[Callable[..., Any], list[torch.Tensor], int]] = {
+    # function, inputs, parts of all sweeps
+    "sum": (lambda x, y: torch.cat([x * 2, y], 1).sum(1), [ROWS, ROWS], 2),
+    "sum of long parts": (lambda x, y: torch.cat([x.sin(), y], 1).sum(1), [ROWS, COLUMNS], 2),
+    "largest": (lambda x, y: (x.roll(3, 1) - y).amax(1), [ROWS, ROWS], 2),
+    "softmax": (lambda x, y: torch.cat([x, y * 2], 1).softmax(1), [ROWS, ROWS], 6),
+    "norm": (lambda x: F.layer_norm(F.pad(x, (128, 128)), (1024,)), [ROWS], 9),
+    "largest of everything": (lambda x, y: torch.cat([x * 2, y]).amax(), [ROWS, ROWS], 0),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", SWEEPS)
+def test_sweeps_are_split_where_their_conditions_change(name: str, dtype: torch.dtype) -> None:
+    function, given, parts = SWEEPS[name]
+    torch._dynamo.reset()
+    inputs = [x.to(dtype) for x in given]
+    text = kernels_as_eager(function, inputs)
+    assert text.count("/* r0 from") == parts
+    torch._dynamo.reset()
+    whole = compiled(function, options={"off": ["codegen.index_sets"]})
+    assert_as_eager(whole, function, inputs)
+
+
+@property_settings(12)
+@given(
+    lengths=st.lists(st.sampled_from([3, 64, 200, 768, 1100]), min_size=2, max_size=3),
+    padding=st.tuples(st.integers(0, 80), st.integers(0, 80)),
+    last=st.sampled_from(["sum", "amax", "argmax", "softmax", "var_mean", "logsumexp"]),
+)
+def test_sweeps_over_joined_and_padded_rows_are_those_of_eager(
+    lengths: list[int], padding: tuple[int, int], last: str
+) -> None:
+    inputs = [torch.randn(5, n) for n in lengths]
+
+    def function(*given: torch.Tensor) -> Any:
+        row = F.pad(torch.cat([*given[:-1], given[-1].sin()], 1), padding)
+        return getattr(torch, last)(row - row.mean(1, keepdim=True), 1)
+
+    torch._dynamo.reset()
+    assert_as_eager(compiled(function), function, inputs)
+
+
 def first_row(x: torch.Tensor) -> torch.Tensor:
     return x.add_(2).select(0, 0).fill_(1)
 
