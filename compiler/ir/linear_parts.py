@@ -17,6 +17,10 @@ SHORTEST = 64
 masks, which costs less than several short loops."""
 
 
+VECTOR, LONG = 16, 512
+"""The points of a vector, and from how many points on those after the last vector do not matter."""
+
+
 @dataclass(frozen=True)
 class Linear:
     """slope * axis + start. A bool is 0 or 1."""
@@ -65,6 +69,11 @@ def conjuncts(condition: Expr) -> tuple[Expr, ...]:
     if isinstance(condition, Call) and condition.name == "bitwise_and":
         return tuple(part for arg in condition.args for part in conjuncts(arg))
     return (condition,)
+
+
+def fills_vectors(length: int) -> bool:
+    """Return whether a loop computes few functions one by one, after its last whole vector."""
+    return length % VECTOR == 0 or length >= LONG
 
 
 def linear_parts(expr: Expr, axis: Axis) -> int | None:

@@ -15,6 +15,7 @@ from tcdebug.compiler.codegen.cpp.index_sets import Part, split
 from tcdebug.compiler.codegen.cpp.lanes import block_of
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
 from tcdebug.compiler.codegen.kernels.sweeps import Segment, of_other_sweeps, reads_of, segments
+from tcdebug.compiler.ir.linear_parts import fills_vectors
 
 WriteLoops = Callable[[Segment, str, str], None]
 """Writes the loops of a sweep between two bounds."""
@@ -30,8 +31,13 @@ def cuts_sweeps(kernel: FlatKernel) -> bool:
         return False
     sweeps = segments(kernel)
     parts = [part for sweep in sweeps for part in _parts(kernel, sweep)]
-    whole = not any(leaves_work(part.nodes, part.high - part.low) for part in parts)
+    whole = all(_fills_vectors(part) for part in parts)
     return bool(parts) and (whole or not any(block_of(kernel, sweep) for sweep in sweeps))
+
+
+def _fills_vectors(part: Part) -> bool:
+    length = part.high - part.low
+    return fills_vectors(length) or not leaves_work(part.nodes, length)
 
 
 def write_sweep_parts(

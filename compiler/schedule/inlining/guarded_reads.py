@@ -13,7 +13,7 @@ from tcdebug.compiler.ir.arithmetic.index import Axis, product
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
 from tcdebug.compiler.ir.expr import Expr, Guarded, Load
 from tcdebug.compiler.ir.graph import LoopNode
-from tcdebug.compiler.ir.linear_parts import SHORTEST, conjuncts, ranges
+from tcdebug.compiler.ir.linear_parts import SHORTEST, conjuncts, fills_vectors, ranges
 
 Intervals = tuple[tuple[int, int], ...]
 """Ranges of an axis, each from a point to before another one, in order."""
@@ -68,12 +68,23 @@ class GuardedLoads:
                 continue
             self._seen.add((node.key, _key(here)))
             if isinstance(node, Load) and node.buffer == self.producer:
-                self.regions.setdefault(node.key, {})[_key(here)] = here
+                loops = self._loops(here)
+                self.regions.setdefault(node.key, {})[_key(loops)] = loops
             if isinstance(node, Guarded):
                 inside, outside = _sides(node.condition, here, self.short)
                 left += [(node.condition, here), (node.body, inside), (node.other, outside)]
             else:
                 left += [(part, here) for part in node.parts]
+
+    def _loops(self, region: Region) -> Region:
+        """Return the region of the loops that read it: a row is not cut into loops that are short.
+
+        Functions of the points that fill no vector are computed one by one.
+        """
+        row = region.get(self.short, ()) if self.short else ()
+        if all(fills_vectors(high - low) for low, high in row):
+            return region
+        return {axis: found for axis, found in region.items() if axis is not self.short}
 
 
 def _key(region: Region) -> str:
@@ -92,8 +103,8 @@ def _points(region: Region, domain: int) -> int:
 def _sides(condition: Expr, region: Region, short: Axis | None) -> tuple[Region, Region]:
     """Return the parts of a region where a condition holds, and where it does not.
 
-    A part that is not known is the whole region. So is one with ranges of the axis `short` on which
-    loops would be too short.
+    A part that is not known is the whole region. So is each part of an axis that would have too
+    short loops, if it is `short`.
     """
     conditions = conjuncts(condition)
     inside, outside = region, region
