@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tcdebug.compiler.ir.arithmetic.index import Atom, Axis, Index, to_index
+from tcdebug.compiler.ir.arithmetic.index import ONE, Atom, Axis, Index, to_index
 from tcdebug.compiler.ir.expr import Call, Constant, Expr, IndexValue, indirect_atoms
 
 MANY = 8
@@ -69,6 +69,14 @@ def conjuncts(condition: Expr) -> tuple[Expr, ...]:
     if isinstance(condition, Call) and condition.name == "bitwise_and":
         return tuple(part for arg in condition.args for part in conjuncts(arg))
     return (condition,)
+
+
+def known_truth(condition: Expr) -> bool | None:
+    """Return the value of a condition on constants; None if anything else decides it."""
+    if condition.axes:
+        return None
+    found = linear(condition, Axis("point", ONE), 0, 1)
+    return None if found is None else bool(found.start)
 
 
 def fills_vectors(length: int) -> bool:
@@ -166,6 +174,8 @@ def _applied(expr: Call, of: list[Linear], low: int, high: int) -> Linear | None
         compare = COMPARISONS[expr.name]
         return Linear(0, truth(lambda p: compare(difference.at(p)), low, high))
     match expr.name, of:
+        case ("eq" | "ne") as name, [a, b] if a.slope == b.slope:
+            return Linear(0, (a.start == b.start) == (name == "eq"))
         case "add", [a, b]:
             return Linear(a.slope + b.slope, a.start + b.start)
         case "sub", [a, b]:

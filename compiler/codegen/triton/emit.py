@@ -29,6 +29,7 @@ from tcdebug.compiler.ir.expr import (
     compute_in_order,
     loads,
 )
+from tcdebug.compiler.ir.linear_parts import known_truth
 
 TOP, LOOP = 0, 1
 """The level of a statement: before the loops over a row, or inside one."""
@@ -161,7 +162,12 @@ class TritonEmitter:
         return found if found is not None else self.value(self.recompute[node.buffer].body)
 
     def _guarded(self, node: Guarded) -> TritonValue:
-        """Both branches, each with its loads masked, and a choice between them."""
+        """Both branches, each with its loads masked, and a choice between them.
+
+        The condition of an unrolled point may be known, as on a diagonal.
+        """
+        if (known := known_truth(node.condition)) is not None:
+            return self.value(node.body if known else node.other)
         condition = self.value(node.condition)
         outside = self._guard
         chosen: list[TritonValue] = []

@@ -20,7 +20,7 @@ from tcdebug.compiler.codegen.triton.tiles import (
     widest,
 )
 from tcdebug.compiler.ir.arithmetic.index import Axis, Index, product
-from tcdebug.compiler.ir.arithmetic.size_estimate import estimate, nearest
+from tcdebug.compiler.ir.arithmetic.size_estimate import estimate, nearest, with_most_points
 from tcdebug.compiler.ir.cost import itemsize
 from tcdebug.compiler.ir.expr import loads
 
@@ -203,13 +203,13 @@ def runs_along_outer(kernel: FlatKernel) -> bool:
     """Return whether at least half of the accesses have their neighbours along an outer axis.
 
     Neighbours are elements with the smallest stride: in a slice, they are not contiguous. Accesses
-    that are the same for a whole row do not count.
+    of fewer elements than others, such as one for each row or column, do not count.
     """
     axes, inner = (*kernel.outer, *kernel.inner), frozenset(kernel.inner)
     inside = [n for n in kernel.nodes if n.inside]
     touched = [load.index[0] for n in inside for load in loads(n.body) if load.index]
     touched += [n.address for n in inside if n.name in kernel.stored and not n.reduces]
-    along = [nearest(index, axes) for index in touched if index.axes & inner]
+    along = [nearest(index, axes) for index in with_most_points(touched) if index.axes & inner]
     outer = sum(a in kernel.outer for a in along if a is not None)
     return outer > 0 and outer >= sum(a in kernel.inner for a in along if a is not None)
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from tcdebug.compiler.ir.arithmetic.index import ZERO, Axis, Index, Quotient, Remainder, Symbol
+from tcdebug.compiler.ir.arithmetic.index import (
+    ZERO,
+    Axis,
+    Index,
+    Quotient,
+    Remainder,
+    Symbol,
+    product,
+)
 from tcdebug.compiler.ir.arithmetic.order import Extremum
 
 TYPICAL_SIZE = 128
@@ -57,3 +65,10 @@ def stride(address: Index, axis: Axis) -> int:
     """Return the elements between neighbours along an axis; 0 if that is not known."""
     found = address.coefficient(axis)
     return 0 if found is None else abs(estimate(found))
+
+
+def with_most_points(addresses: Sequence[Index]) -> list[Index]:
+    """Return the addresses that vary along as many points as any, or half of them."""
+    points = [estimate(product(axis.size for axis in address.axes)) for address in addresses]
+    most = max(points, default=0)
+    return [a for a, count in zip(addresses, points, strict=True) if 2 * count >= most]

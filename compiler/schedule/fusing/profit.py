@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from tcdebug.compiler.ir.arithmetic.index import Axis, Index, product
-from tcdebug.compiler.ir.arithmetic.size_estimate import estimate, nearest
+from tcdebug.compiler.ir.arithmetic.size_estimate import estimate, nearest, with_most_points
 from tcdebug.compiler.ir.cost import LONGEST_TRANSPOSED_ROW, arithmetic, bytes_of, has_function
 from tcdebug.compiler.ir.expr import loads
 from tcdebug.compiler.ir.graph import Buffer, Graph, LoopNode, Pointwise, Scan, output_refs, reads
@@ -155,8 +155,11 @@ def _runs_along(address: Index, loops: Loops, *, on_gpu: bool) -> set[Axis]:
 
 
 def runs_across(loops: Loops, buffers: Mapping[str, Buffer]) -> bool:
-    """Return whether most loads of loops have their neighbours along an outer axis."""
-    read = {e.key: e for n in loops.nodes for e in loads(n.body) if e.index}
-    along = [nearest(buffers[e.buffer].address(e.index), loops.axes) for e in read.values()]
+    """Return whether most loads of loops have their neighbours along an outer axis.
+
+    Loads of fewer elements than others, such as one for each row or column, do not count.
+    """
+    read = {e.key: buffers[e.buffer].address(e.index) for n in loops.nodes for e in loads(n.body)}
+    along = [nearest(index, loops.axes) for index in with_most_points([*read.values()])]
     outer = sum(axis in loops.outer for axis in along)
     return outer > sum(axis in loops.inner for axis in along)

@@ -195,6 +195,19 @@ def test_loads_of_one_number_per_row_do_not_make_a_kernel_columnwise() -> None:
     assert tiles == ["x1 r8192 w32 whole", "x128 w4"]  # pieces of a row, their sums
 
 
+def test_what_columns_read_of_each_row_does_not_make_a_kernel_rowwise() -> None:
+    """Tiles of 2 columns read four times as much memory, since rows begin in other sectors."""
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x = x - x.mean(-1, keepdim=True)
+        x = (x * y).softmax(-1) * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6)
+        return x.sum(0)
+
+    source = triton_of(lambda: (function, (cuda(32768, 1000), cuda(32768, 1000))))
+    tiles = [described(k.tile) for k in source.kernels.values()]
+    assert tiles == ["x1 r1024 w1 whole", "x64 r16 w4 looped", "x32 r64 w4 whole"]
+
+
 def test_backward_of_a_layer_norm_has_one_row_kernel_and_one_column_kernel() -> None:
     """Row-wise sums are fused with their users, not with column loops over the same memory."""
 
