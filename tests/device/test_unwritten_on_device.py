@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 
 import pytest
 import torch
@@ -12,6 +13,13 @@ from tcdebug.minifier.judging.unwritten import filled_memory, filling_before_bac
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 
 FILLED = -1.694739530317379e38
+
+
+@pytest.fixture(autouse=True)
+def _no_memory_of_other_tests() -> None:
+    """Only 512 MiB of freed memory are filled."""
+    gc.collect()
+    torch.cuda.empty_cache()
 
 
 @pytest.mark.parametrize("size", [64, 1 << 18, 1 << 22])
