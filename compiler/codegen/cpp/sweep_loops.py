@@ -79,12 +79,12 @@ class SweepWriter:
         """Write a sweep over the inner axes, and the results of its reductions."""
         segment = Segment(segment.sweep, owners_first(segment.nodes))
         self._owner = sharing(segment.nodes)
-        own, cut = [n for n in segment.nodes if n.name not in self._owner], self.choices.cut_sweeps
+        own = [n for n in segment.nodes if n.name not in self._owner]
         accumulators = accumulators_of(self.kernel, own, self.lane)
         self.declare(accumulators)
         self._leave_earlier_sweeps(segment)
         self._declare_scratch(segment)
-        write = partial(self.inner_loops, accumulators)
+        write, cut = partial(self.inner_loops, accumulators), self.choices.cut_sweeps
         if not (cut and write_sweep_parts(self.emit, self.kernel, segment, write)):
             write(segment, "0", None)
         self.results([a for a in accumulators if self.made[a.name].reduces])

@@ -13,7 +13,13 @@ from tcdebug.compiler.ir.graph import Graph, Node, Pointwise, output_refs, reads
 from tcdebug.compiler.schedule.fusing.fusion import Fusion, Group
 from tcdebug.compiler.schedule.inlining.expansion import Expansion, bytes_read, runs_on, shares
 from tcdebug.compiler.schedule.inlining.inline import inlined_where, made_elsewhere
-from tcdebug.compiler.schedule.inlining.recompute import UNIT, WORK_PER_BYTE, operations, unfit
+from tcdebug.compiler.schedule.inlining.recompute import (
+    UNIT,
+    WORK_PER_BYTE,
+    operations,
+    reads_by,
+    unfit,
+)
 from tcdebug.compiler.schedule.splitting.split_reduction import DEVICES
 
 HELD = 1.25
@@ -76,12 +82,15 @@ class BetweenKernels:
 
     def _pays_everywhere(self, producer: Pointwise) -> bool:
         """Return whether no kernel takes longer to compute a producer than to load it."""
+        if self.expansion.missing(producer):
+            return False
         outside = self._outside(producer.name)
-        if self.expansion.missing(producer) or unfit(producer, outside):
+        found = reads_by(producer, outside)
+        if unfit(producer, outside, found):
             return False
         groups = {id(g): g for node in outside if isinstance(g := self.group_of[node.name], Group)}
         saved = itemsize(producer.out.dtype) * (1 + 1 / max(1, len(groups)))
-        work = operations(producer, outside) / WORK_PER_BYTE
+        work = operations(producer, found) / WORK_PER_BYTE
         most = saved * HELD
         return all(self._bytes(producer, group) + work <= most for group in groups.values())
 

@@ -36,7 +36,7 @@ from tcdebug.compiler.schedule.inlining.expansion import (
     runs_on,
     shares,
 )
-from tcdebug.compiler.schedule.inlining.guarded_reads import guarded_reads
+from tcdebug.compiler.schedule.inlining.guarded_reads import Reads, guarded_reads
 from tcdebug.compiler.schedule.inlining.inline import (
     inlined,
     inlined_where,
@@ -143,36 +143,38 @@ def too_expensive(producer: Pointwise, consumers: Sequence[Node], *, in_rows: bo
 
     The kernel that stores it may be that of a consumer, unless it is that of its rows.
     """
-    if reason := unfit(producer, consumers):
+    found = reads_by(producer, consumers)
+    if reason := unfit(producer, consumers, found):
         return reason
-    found = [guarded_reads(c, producer.name) for c in consumers if not isinstance(c, Extern)]
     count, size = sum(f.parts for f in found), itemsize(producer.out.dtype)
     most = size * (AGAIN + 1 / (count if in_rows else max(1, count - 1)))
     read = sum(bytes_read(producer, load, share) for load, share in shares(producer))
     if read > most:
         return f"it reads {read:.1f} bytes per element"
-    work = operations(producer, consumers)
+    work = operations(producer, found)
     return f"it has {work:.0f} operations" if work > most * WORK_PER_BYTE else ""
 
 
-def operations(producer: Pointwise, consumers: Sequence[Node]) -> float:
+def reads_by(producer: Pointwise, consumers: Sequence[Node]) -> list[Reads]:
+    """Return how each loop among the consumers reads a producer."""
+    return [guarded_reads(c, producer.name) for c in consumers if not isinstance(c, Extern)]
+
+
+def operations(producer: Pointwise, found: Sequence[Reads]) -> float:
     """Return what computing a producer costs for each element that one of its consumers reads.
 
     A point computes what all guards of a node choose from.
     """
-    found = [guarded_reads(c, producer.name) for c in consumers if not isinstance(c, Extern)]
     evaluated = sum(f.domain * f.places for f in found)
     elements = sum(f.parts for f in found) * estimate(producer.out.numel)
     return arithmetic(producer.body) * max(1.0, evaluated / max(1, elements))
 
 
-def unfit(producer: Pointwise, consumers: Sequence[Node]) -> str:
+def unfit(producer: Pointwise, consumers: Sequence[Node], found: Sequence[Reads]) -> str:
     """Return why no number of operations is few enough for a producer; empty if one may be."""
+    if any(isinstance(consumer, Extern) for consumer in consumers):
+        return "a call reads it"
     elements = estimate(producer.out.numel)
-    for consumer in consumers:
-        if isinstance(consumer, Extern):
-            return "a call reads it"
-        found = guarded_reads(consumer, producer.name)
-        if found.elements > elements * AGAIN * found.parts:
-            return "a consumer reads an element several times"
+    if any(f.elements > elements * AGAIN * f.parts for f in found):
+        return "a consumer reads an element several times"
     return "it reads through an indirect index" if reads_indirectly(producer.body) else ""
