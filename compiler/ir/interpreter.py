@@ -72,6 +72,7 @@ MEANING: dict[str, Callable[..., torch.Tensor]] = {
         for name in POLYNOMIALS
     },
     "div": torch.true_divide,
+    "approximate_div": torch.true_divide,
     "floor_div": _floor_div,
     "trunc_div": _trunc_div,
     "trunc_mod": torch.fmod,

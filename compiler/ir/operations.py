@@ -22,8 +22,8 @@ POLYNOMIALS = (
 )  # fmt: skip
 """Orthogonal polynomials. Operands: x, and the degree, whose fraction is dropped."""
 FLOAT_BINARY = (
-    "div", "pow", "atan2", "fmod", "hypot", "copysign", "fmax", "fmin", "nextafter", "zeta",
-    "igamma", "igammac", *POLYNOMIALS,
+    "div", "approximate_div", "pow", "atan2", "fmod", "hypot", "copysign", "fmax", "fmin",
+    "nextafter", "zeta", "igamma", "igammac", *POLYNOMIALS,
 )  # fmt: skip
 NUMBER_UNARY = ("neg", "abs", "sign")
 NUMBER_BINARY = ("add", "sub", "mul", "maximum", "minimum", "floor_div", "remainder")

@@ -30,6 +30,7 @@ from tcdebug.compiler.ir.expr import (
     loads,
 )
 from tcdebug.compiler.ir.linear_parts import known_truth
+from tcdebug.compiler.ir.operations import FLOATS
 
 TOP, LOOP = 0, 1
 """The level of a statement: before the loops over a row, or inside one."""
@@ -65,6 +66,7 @@ class TritonEmitter:
         self.lines: tuple[list[str], list[str]] = ([], [])
         self.looping = False
         self.eviction = ""  # the eviction policy of loads; empty for none
+        self.outside = 1  # the floats outside of a mask, which are not used: to divide 0 is slow
         self.spread_loads: dict[frozenset[str], frozenset[str]] = {}  # dimensions -> wider ones
         self.values: dict[str, TritonValue] = {}  # nodes of the kernel that have been computed
         self.recompute: dict[str, FlatNode] = {}  # nodes that a later sweep recomputes
@@ -200,7 +202,7 @@ class TritonEmitter:
         level = max(level, self._guard.level)
         place = f"{self._storage[node.buffer]} + {self.spread(address, dims)}"
         mask = self.mask(dims, self._guard.text)
-        masked = f", {mask}, 0" if mask else ""
+        masked = f", {mask}, {self.outside if node.dtype in FLOATS else 0}" if mask else ""
         whole = all(g.name in dims or g.block == 1 for g in self.tile.groups)
         kept = f', eviction_policy="{self.eviction}"' if self.eviction and whole else ""
         return self._define(f"tl.load({place}{masked}{kept})", dims, level)

@@ -190,7 +190,7 @@ class ProductWriter:
         """Return a tile of an operand, with zeros outside of the operand."""
         tile = Tile((first, second), self.tile.alone, self.tile.warps)
         emitter = TritonEmitter(tile, self.storage, self._names)
-        emitter.looping = True
+        emitter.looping, emitter.outside = True, 0
         whole = frozenset((first.name, second.name))
         varying = frozenset(g.name for g in (first, second) if operand.axes & set(g.axes))
         if not varying.isdisjoint(INNER):  # Triton does not pipeline a load that is broadcast

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 
-from tcdebug.compiler.ir.build import call, constant
+from tcdebug.compiler.ir.build import call, cast, compute_dtype, constant
 from tcdebug.compiler.ir.expr import Expr
 from tcdebug.compiler.ir.operations import FLOATS
 from tcdebug.compiler.lower.interface.site import Lowering, Site
@@ -55,8 +56,39 @@ def nextafter(site: Site, x: Tensor, y: Tensor) -> Tensor:
     )
 
 
+def sigmoid(site: Site, x: Tensor) -> Tensor:
+    """1 / (1 + exp(-x))."""
+    return _over_one_plus_exp(site, x, lambda a: constant(a.dtype, 1.0))
+
+
+def silu(site: Site, x: Tensor) -> Tensor:
+    """x * sigmoid(x), as x / (1 + exp(-x))."""
+    return _over_one_plus_exp(site, x, lambda a: a)
+
+
+def _over_one_plus_exp(site: Site, x: Tensor, dividend: Callable[[Expr], Expr]) -> Tensor:
+    """Return a dividend, divided by 1 + exp(-x).
+
+    On a GPU the exponential is that of the hardware, within 2 ulp, so a division that is rounded
+    correctly, and takes twice as long, would not give eager's result either.
+    """
+    result, compute = site.dtype, compute_dtype(site.dtype)
+    if compute not in FLOATS:
+        raise NotLowered(f"kernels do not compute in {compute}")
+    near = compute == torch.float32 and site.result().device.type == "cuda"
+    divide = "approximate_div" if near else "div"
+
+    def element(a: Expr) -> Expr:
+        below = call("add", constant(compute, 1.0), call("exp", call("neg", a)))
+        return cast(call(divide, dividend(a), below), result)
+
+    return site.tensor(lambda point: element(x.broadcast(point, compute)))
+
+
 TABLE: dict[torch._ops.OpOverload, Lowering] = {
     aten.angle.default: angle,
     aten.nextafter.default: nextafter,
     aten.round.decimals: round_decimals,
+    aten.sigmoid.default: sigmoid,
+    aten.silu.default: silu,
 }

@@ -234,16 +234,6 @@ def reciprocal(site: Site, x: Tensor) -> Tensor:
     return _map(site, (x,), _reciprocal)
 
 
-def sigmoid(site: Site, x: Tensor) -> Tensor:
-    """1 / (1 + exp(-x))."""
-
-    def function(a: Expr) -> Expr:
-        one = constant(a.dtype, 1.0)
-        return call("div", one, call("add", one, call("exp", call("neg", a))))
-
-    return _map(site, (x,), function)
-
-
 def relu(site: Site, x: Tensor) -> Tensor:
     """max(x, 0), with NaN for NaN."""
     return _map(site, (x,), lambda a: call("maximum", a, constant(a.dtype, 0)))
@@ -297,15 +287,6 @@ def copy(site: Site, x: Tensor, source: Tensor, non_blocking: bool = False) -> T
     return convert(site, source)
 
 
-def silu(site: Site, x: Tensor) -> Tensor:
-    """x * sigmoid(x), as x / (1 + exp(-x))."""
-
-    def function(a: Expr) -> Expr:
-        return call("div", a, call("add", constant(a.dtype, 1.0), call("exp", call("neg", a))))
-
-    return _map(site, (x,), function)
-
-
 _FLOAT_UNARY = (
     "sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan",
     "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc",
@@ -326,9 +307,7 @@ TABLE: dict[torch._ops.OpOverload, Lowering] = {
     aten.isinf.default: predicate("isinf"),
     aten.signbit.default: predicate("signbit"),
     aten.reciprocal.default: reciprocal,
-    aten.sigmoid.default: sigmoid,
     aten.relu.default: relu,
-    aten.silu.default: silu,
     aten.bitwise_not.default: bitwise_not,
     aten.logical_not.default: logical("bitwise_not"),
     aten.logical_and.default: logical("bitwise_and"),

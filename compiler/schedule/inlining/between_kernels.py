@@ -8,22 +8,22 @@ would take longer, and they are not stored.
 from __future__ import annotations
 
 from tcdebug.compiler.gate.gate import Gate
-from tcdebug.compiler.ir.cost import itemsize
+from tcdebug.compiler.ir.cost import GPU_INSTRUCTIONS_PER_BYTE, gpu_instructions, itemsize
 from tcdebug.compiler.ir.graph import Graph, Node, Pointwise, output_refs, reads
 from tcdebug.compiler.schedule.fusing.fusion import Fusion, Group
 from tcdebug.compiler.schedule.inlining.expansion import Expansion, bytes_read, runs_on, shares
 from tcdebug.compiler.schedule.inlining.inline import inlined_where, made_elsewhere
+from tcdebug.compiler.schedule.inlining.inlining_cost import HELD
 from tcdebug.compiler.schedule.inlining.recompute import (
     UNIT,
-    WORK_PER_BYTE,
-    operations,
+    evaluations,
     reads_by,
     unfit,
 )
 from tcdebug.compiler.schedule.splitting.split_reduction import DEVICES
 
-HELD = 1.25
-"""What it is worth to save a byte that would be held between kernels."""
+EXPOSED = 0.6
+"""The share of its instructions that a kernel does not execute while it waits for memory."""
 
 
 def recompute_between_kernels(fusion: Fusion, gate: Gate) -> Graph:
@@ -90,9 +90,10 @@ class BetweenKernels:
             return False
         groups = {id(g): g for node in outside if isinstance(g := self.group_of[node.name], Group)}
         saved = itemsize(producer.out.dtype) * (1 + 1 / max(1, len(groups)))
-        work = operations(producer, found) / WORK_PER_BYTE
-        most = saved * HELD
-        return all(self._bytes(producer, group) + work <= most for group in groups.values())
+        again = evaluations(producer, found) / max(1, len(found))
+        work = gpu_instructions(producer.body) * again / GPU_INSTRUCTIONS_PER_BYTE
+        most = saved * HELD - work * EXPOSED
+        return all(self._bytes(producer, group) <= most for group in groups.values())
 
     def _bytes(self, producer: Pointwise, group: Group) -> float:
         """Return what a kernel reads more per element, and what is stored for that."""

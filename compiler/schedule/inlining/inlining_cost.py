@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate, nearest
-from tcdebug.compiler.ir.cost import arithmetic, itemsize, load_count
+from tcdebug.compiler.ir.cost import (
+    GPU_INSTRUCTIONS_PER_BYTE,
+    arithmetic,
+    gpu_instructions,
+    itemsize,
+    load_count,
+)
 from tcdebug.compiler.ir.expr import Expr, Load, indices, indirect_atoms, loads, walk
 from tcdebug.compiler.ir.graph import (
     Buffer,
@@ -21,6 +27,7 @@ from tcdebug.compiler.ir.linear_parts import linear_parts
 from tcdebug.compiler.schedule.inlining.guarded_reads import guarded_reads
 from tcdebug.compiler.schedule.inlining.short_choices import apart
 from tcdebug.compiler.schedule.splitting.split_across import apart_across, whole_loads
+from tcdebug.compiler.schedule.splitting.split_reduction import DEVICES
 
 CHEAP_ARITHMETIC = 4
 CHEAP_LOADS = 2
@@ -38,6 +45,8 @@ MOST_READ_ACROSS = 4
 
 Those that are the same along an axis, such as the statistics of a norm, do not count.
 """
+HELD = 1.25
+"""What it is worth on a GPU to save a byte that would be held between kernels."""
 FEW = 16
 """A consumer that reads at most one element in so many computes these itself."""
 
@@ -101,7 +110,26 @@ class InliningCost:
         more = max(0.0, evaluated / elements - 1)
         if more and reads_indirectly(producer.body):
             return False
+        if producer.out.device.type in DEVICES:
+            again = max(0.0, found.elements / elements - 1)
+            return _cheap_on_gpu(producer, consumer, more, again)
         return more * (work + 1) <= cheap
+
+
+def _cheap_on_gpu(producer: Pointwise, consumer: LoopNode, more: float, again: float) -> bool:
+    """Return whether a GPU stores a producer and loads it for longer than its consumer computes it.
+
+    For each element of the producer, the consumer computes it `more` times than once, and reads its
+    operands `again` so many times; otherwise its kernel may have them anyway. It computes while it
+    reads them and stores its own elements.
+    """
+    read = sum(itemsize(load.dtype) for load in whole_loads(producer))
+    saved = HELD * 2 * itemsize(producer.out.dtype) + (0 if again else read)
+    work = (1 + more) * gpu_instructions(producer.body) / GPU_INSTRUCTIONS_PER_BYTE
+    moved = (1 + again) * read
+    if isinstance(consumer, Pointwise):
+        moved += (1 + more) * itemsize(consumer.out.dtype)
+    return max(0.0, work - moved) + again * read <= saved
 
 
 def _accumulated(graph: Graph, buffers: Mapping[str, Buffer]) -> frozenset[str]:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate, nearest
-from tcdebug.compiler.ir.cost import arithmetic, itemsize
+from tcdebug.compiler.ir.cost import GPU_INSTRUCTIONS_PER_BYTE, gpu_instructions, itemsize
 from tcdebug.compiler.ir.expr import Load, loads
 from tcdebug.compiler.ir.graph import (
     Buffer,
@@ -46,8 +46,6 @@ from tcdebug.compiler.schedule.inlining.inlining_cost import reads_indirectly
 from tcdebug.compiler.schedule.splitting.split_reduction import DEVICES
 
 UNIT = "fuse.recompute"
-WORK_PER_BYTE = 8
-"""The operations that a GPU computes while it reads or stores a byte."""
 AGAIN = 1.25
 """The most elements that a consumer reads, relative to the producer's.
 
@@ -147,12 +145,15 @@ def too_expensive(producer: Pointwise, consumers: Sequence[Node], *, in_rows: bo
     if reason := unfit(producer, consumers, found):
         return reason
     count, size = sum(f.parts for f in found), itemsize(producer.out.dtype)
-    most = size * (AGAIN + 1 / (count if in_rows else max(1, count - 1)))
+    others = count if in_rows else max(1, count - 1)
+    most = size * (AGAIN + 1 / others)
     read = sum(bytes_read(producer, load, share) for load, share in shares(producer))
     if read > most:
         return f"it reads {read:.1f} bytes per element"
-    work = operations(producer, found)
-    return f"it has {work:.0f} operations" if work > most * WORK_PER_BYTE else ""
+    again = evaluations(producer, found) - (0 if in_rows else 1)
+    work = gpu_instructions(producer.body) * again / others
+    much = work > most * GPU_INSTRUCTIONS_PER_BYTE
+    return f"it has {work:.0f} instructions for each other consumer" if much else ""
 
 
 def reads_by(producer: Pointwise, consumers: Sequence[Node]) -> list[Reads]:
@@ -160,14 +161,12 @@ def reads_by(producer: Pointwise, consumers: Sequence[Node]) -> list[Reads]:
     return [guarded_reads(c, producer.name) for c in consumers if not isinstance(c, Extern)]
 
 
-def operations(producer: Pointwise, found: Sequence[Reads]) -> float:
-    """Return what computing a producer costs for each element that one of its consumers reads.
+def evaluations(producer: Pointwise, found: Sequence[Reads]) -> float:
+    """Return how often its consumers together compute an element of a producer, on average.
 
     A point computes what all guards of a node choose from.
     """
-    evaluated = sum(f.domain * f.places for f in found)
-    elements = sum(f.parts for f in found) * estimate(producer.out.numel)
-    return arithmetic(producer.body) * max(1.0, evaluated / max(1, elements))
+    return sum(f.domain * f.places for f in found) / max(1, estimate(producer.out.numel))
 
 
 def unfit(producer: Pointwise, consumers: Sequence[Node], found: Sequence[Reads]) -> str:

@@ -85,13 +85,52 @@ def test_what_would_be_computed_several_times_is_stored(name: str) -> None:
     assert kernels(capture(function, f32(48, 128), f32(48, 128))) == expected
 
 
-def test_on_a_gpu_both_halves_of_a_gradient_compute_what_they_share() -> None:
-    def stored(function: Function) -> list[list[str]]:
-        source = triton_of(lambda: (function, (cuda(4096, 384), cuda(4096, 384))))
-        return [sorted(call.kernel.stored) for call in source.calls.values()]
+def stored_on_a_gpu(function: Function, dtype: torch.dtype = torch.float32) -> list[list[str]]:
+    """The nodes that each kernel of a GPU stores, in the order of the kernels."""
+    size = 32768, 1000
+    source = triton_of(lambda: (function, (cuda(*size, dtype=dtype), cuda(*size, dtype=dtype))))
+    return [sorted(call.kernel.stored) for call in source.calls.values()]
 
-    assert stored(gradient_of_glu) == [["cat"]]
-    assert stored(lambda x, y: torch.cat((x.tanh(), y.tanh()), 1)) == [["cat"]]
+
+def test_on_a_gpu_both_halves_of_a_gradient_compute_what_they_share() -> None:
+    assert stored_on_a_gpu(gradient_of_glu) == [["cat"]]
+    assert stored_on_a_gpu(lambda x, y: torch.cat((x.tanh(), y.tanh()), 1)) == [["cat"]]
+
+
+def half_of_rows(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """A join of a function of rows, which are then scaled and summed by columns."""
+    rows = torch.cat((x.softmax(1).chunk(2, 1)[0].tanh(), y.chunk(2, 1)[1]), 1)
+    return (rows * torch.rsqrt(rows.square().mean(1, keepdim=True) + 1e-6)).sum(0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_on_a_gpu_a_join_of_rows_is_stored_by_their_kernel_not_its_parts(
+    dtype: torch.dtype,
+) -> None:
+    """To compute it again takes more instructions than a GPU executes while it loads it."""
+    rows, *columns = stored_on_a_gpu(half_of_rows, dtype)
+    assert rows == ["cat", "rsqrt"]
+    assert all(name.startswith("sum_") for kept in columns for name in kept)
+
+
+REPEATED: dict[str, tuple[Function, int]] = {
+    # function, kernels
+    "twice": (lambda x, y: F.gelu(x).repeat(2, 1), 1),
+    "each element twice": (lambda x, y: F.gelu(x).repeat_interleave(2, 1), 1),
+    "four times": (lambda x, y: F.gelu(x).repeat(4, 1), 2),
+    "twice, of what takes long": (lambda x, y: torch.lgamma(x.sin().exp()).repeat(2, 1), 2),
+    "in eight parts, each of another": (
+        lambda x, y: torch.cat([torch.lgamma(x + k) for k in range(8)], 1), 2
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_a_gpu_computes_a_repeated_value_again_if_that_takes_less_time_than_to_store_it(
+    name: str,
+) -> None:
+    function, expected = REPEATED[name]
+    assert len(stored_on_a_gpu(function)) == expected
 
 
 def reads_in(function: Callable[..., torch.Tensor], *inputs: torch.Tensor) -> list[Reads]:

@@ -2,17 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
+from torch.nn import functional as F
 from traced_on_cuda import cuda, triton_of
 
+Function = Callable[[torch.Tensor], torch.Tensor]
 
-@pytest.mark.parametrize(
-    ("columns", "divisions"), [(64, 0), (1024, 0), (56, 1), (1000, 1)], ids=str
-)
-def test_a_mean_of_a_power_of_two_elements_has_no_division(columns: int, divisions: int) -> None:
+
+@pytest.mark.parametrize("columns", [56, 64, 1000])
+def test_a_mean_is_a_multiplication_as_in_eager(columns: int) -> None:
     text = triton_of(lambda: (lambda x: x.mean(1), (cuda(300, columns),))).text
-    assert text.count("div_rn") == divisions
+    assert "div_rn" not in text
+    assert f"tl.full([], {torch.tensor(1 / columns).item()}, tl.float32)" in text
+
+
+@pytest.mark.parametrize(("side", "divisions"), [(2, 0), (4, 0), (3, 1)])
+def test_a_mean_of_windows_of_a_power_of_two_elements_has_no_division(
+    side: int, divisions: int
+) -> None:
+    pooled = triton_of(lambda: (lambda x: F.avg_pool2d(x, side), (cuda(8, 8, 48, 48),)))
+    assert pooled.text.count("div_rn") == divisions
+
+
+@pytest.mark.parametrize("function", [torch.sigmoid, F.silu])
+def test_a_division_by_an_approximate_exponential_is_approximate(function: Function) -> None:
+    text = triton_of(lambda: (function, (cuda(300),))).text
+    assert "tl.exp(" in text
+    assert "div_rn" not in text
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_elements_outside_of_a_mask_are_no_zeros_which_take_longer_to_divide(
+    dtype: torch.dtype,
+) -> None:
+    text = triton_of(lambda: (lambda x: (x / 3.5).sum(1), (cuda(300, 57, dtype=dtype),))).text
+    assert ", rmask, 1)" in text
+    assert "tl.where(rmask, " in text
 
 
 @pytest.mark.parametrize("number", [0.25, -8.0, 2.0**-126, 2.0**127])
