@@ -32,6 +32,7 @@ from tcdebug.compiler import decompose, direct_calls, partition, seams
 from tcdebug.compiler.bodies import with_bodies
 from tcdebug.compiler.codegen.wrapper.graph_steps import graph_steps
 from tcdebug.compiler.codegen.wrapper.provenance import origins
+from tcdebug.compiler.codegen.wrapper.views import direct_views
 from tcdebug.compiler.codegen.wrapper.wrapper import WrapperWriter
 from tcdebug.compiler.configuration.options import Options
 from tcdebug.compiler.configuration.overrides import GraphCompiler, Overrides
@@ -52,6 +53,7 @@ from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.ir.printer import print_graph
 from tcdebug.compiler.ir.verifier import verify
 from tcdebug.compiler.lower.stage import lower_graph, op_name
+from tcdebug.compiler.lower.tables import VIEWS
 from tcdebug.compiler.observation import OBSERVERS, CompiledGraph
 from tcdebug.compiler.partition import donated_tensors, saved_tensors
 from tcdebug.compiler.passes import PASSES
@@ -286,6 +288,8 @@ def compile_aten(module: fx.GraphModule, direction: str, this: Compile) -> Compi
         schedule = _with_products(schedule, module, stages, this.options, over, observed=observed)
     donated_tensors.report(module, schedule, direction)
     report_remarks(stages, schedule, gate)
+    if observation is None:
+        schedule = direct_views(schedule, VIEWS, direction, gate)
     with stages.stage("codegen", len(schedule.steps)) as step:
         sources = write_kernels(schedule, gate)
         calls = {name: call for s in sources.values() for name, call in s.calls.items()}

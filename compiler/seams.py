@@ -275,6 +275,10 @@ _dynamo_guards: Any = torch._C._dynamo.guards  # its stub lacks some of its func
 empty_strided_cpu: Callable[..., torch.Tensor] = _dynamo_guards._empty_strided_cpu
 """(size, stride, dtype) -> tensor. One microsecond faster than torch.empty_strided."""
 
+reinterpret_tensor: Callable[..., torch.Tensor] = _dynamo_guards._reinterpret_tensor
+"""(tensor, size, stride, offset) -> a tensor of the same storage. The offset, in elements, is added
+to that of the tensor. Autograd does not know that the result is a view."""
+
 address_of_tensor: int = _dynamo_guards._torchinductor_pyobject_tensor_data_ptr
 """The address of a C++ function that takes a tensor as a Python object and returns its data
 pointer. It may throw."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tcdebug.compiler import bodies, codegen, decompose, direct_calls, partition, pipeline
+from tcdebug.compiler.codegen.wrapper import views
 from tcdebug.compiler.gate.gated import FAMILY
 from tcdebug.compiler.lower.tables import LATE, LOWERINGS, VIEWS
 from tcdebug.compiler.partition import donated_tensors, narrow_places
@@ -30,6 +31,7 @@ FUSION = {
 MEMORY = {
     "memory.order": "run steps that free memory before steps that allocate it",
     "memory.in_place": "write a result over an input that its kernel is the last to read",
+    views.UNIT: "make a view from the memory that it shares, not by calling operators",
     "memory.reuse": "write a result into the memory of a dead buffer",
 }
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from tcdebug.compiler import seams
 from tcdebug.compiler.codegen.kernels.call import KernelCall
 from tcdebug.compiler.codegen.wrapper.launches import Launch, launch, together
 from tcdebug.compiler.codegen.wrapper.lifetimes import ValueLifetimes, layout_of
@@ -310,7 +311,10 @@ class WrapperWriter:
         if node.target is operator.getitem:
             return f"{args[0]}[{args[1]}]"
         kwargs = [f"{k}={self._value(v)}" for k, v in node.kwargs.items()]
-        target = self._object(DIRECT.get(node.target, node.target), target_text(node.target))
+        if node.target is seams.reinterpret_tensor:
+            target = self._object(node.target, "reinterpret_tensor")
+        else:
+            target = self._object(DIRECT.get(node.target, node.target), target_text(node.target))
         return f"{target}({', '.join([*args, *kwargs])})"
 
     def _returned(self, output: Any) -> str:
@@ -365,8 +369,9 @@ def _in_rows(buffer: Buffer) -> bool:
 
 
 def _is_plain(target: Any) -> bool:
-    """Return whether a callable is an ATen operator, or getitem."""
-    return target is operator.getitem or getattr(target, "namespace", "") == "aten"
+    """Return whether a callable is an ATen operator, or makes a view of a tensor."""
+    views = operator.getitem, seams.reinterpret_tensor
+    return target in views or getattr(target, "namespace", "") == "aten"
 
 
 def _is_alias(node: Node) -> bool:
