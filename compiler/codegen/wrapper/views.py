@@ -20,6 +20,7 @@ from tcdebug.compiler.ir.graph import (
     Buffer,
     Extern,
     Graph,
+    Node,
     Ref,
     map_arguments,
     output_refs,
@@ -29,6 +30,9 @@ from tcdebug.compiler.ir.graph import (
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 
 UNIT = "memory.view"
+aten = torch.ops.aten
+ROW_MAJOR = frozenset((aten.addmm.default, aten.baddbmm.default, aten.bmm.default, aten.mm.default))
+"""Operators whose results are new and row-major, whatever the strides of their operands."""
 
 
 def direct_views(
@@ -37,13 +41,13 @@ def direct_views(
     """Return a schedule whose views are made in one step from the memory that they share.
 
     Views are made by calls of these `operators`, and are items of their results.
-    The memory is an input or the result of a kernel, whose strides are known; hooks on saved
-    tensors may change those of a `backward`. Sizes are known numbers. A view that a `forward`
-    returns is still made by ATen: it shares the version of its memory, by which autograd notices
-    that a saved tensor was updated.
+    The memory is an input, or the result of a kernel or a product, whose strides are known; hooks
+    on saved tensors may change those of the inputs of a `backward`. Sizes are known numbers. A view
+    that a `forward` returns is still made by ATen: it shares the version of its memory, by which
+    autograd notices that a saved tensor was updated.
     """
     graph = schedule.graph
-    known = {n.name: n.out for n in graph.nodes if not isinstance(n, Extern)}
+    known = {n.name: n.out for n in graph.nodes if n.out is not None and _is_laid_out(n)}
     if direction != "backward":
         known |= {spec.name: spec.buffer for spec in graph.inputs if spec.buffer is not None}
     by_aten = {name for node in graph.nodes for name in written(node)}
@@ -61,6 +65,13 @@ def direct_views(
         if gate.allows(UNIT, node.name):
             made[node.name] = _made(node, node.out, replay.owner[node.name], start)
     return _with_views(schedule, made)
+
+
+def _is_laid_out(node: Node) -> bool:
+    """Return whether the result of a node has the strides of its buffer in every call."""
+    if not isinstance(node, Extern):
+        return True
+    return node.target in ROW_MAJOR and node.out is not None and node.out.is_row_major
 
 
 def _and_their_views(names: set[str], graph: Graph) -> set[str]:

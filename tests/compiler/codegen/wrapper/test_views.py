@@ -51,7 +51,8 @@ MADE: dict[str, tuple[Function, list[str]]] = {
     "operands of a call": (
         lambda x: x[1:4, 1:3] @ x[:2], ["((3, 2), (6, 1), 7)", "((2, 6), (6, 1), 0)"]
     ),
-    "of the result of a call": (lambda x: (x @ x)[1:], []),
+    "of a product": (lambda x: (x @ x)[1:], ["((5, 6), (6, 1), 6)"]),
+    "of the result of a call": (lambda x: torch.cholesky_inverse(x)[1:], []),
     "with another dtype": (lambda x: (x.view(torch.int32), x + 1), []),
 }  # fmt: skip
 
@@ -118,20 +119,25 @@ STEPS: tuple[Function, ...] = (
     lambda x: x.flatten(),
     lambda x: x.detach(),
 )
+SOURCES: tuple[Function, ...] = (
+    lambda x: x,
+    lambda x: x + 1,
+    lambda x: x @ x.transpose(-1, -2),
+    lambda x: x.transpose(-1, -2) @ x,
+)
 
 
 @settings(PROPERTY, max_examples=25)
 @given(
     st.lists(st.sampled_from(STEPS), min_size=1, max_size=5),
-    st.sampled_from(((5, 4, 3), (3, 6), (7,))),
-    st.booleans(),
+    st.sampled_from(((5, 4, 3), (3, 6), (7, 1))),
+    st.sampled_from(SOURCES),
 )
 def test_views_of_views_are_those_of_eager(
-    steps: list[Function], size: tuple[int, ...], of_a_result: bool
+    steps: list[Function], size: tuple[int, ...], source: Function
 ) -> None:
     def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        y = x + 1 if of_a_result else x
-        view = y
+        view = y = source(x)
         for step in steps:
             if view.dim() and view.numel():
                 view = step(view)
