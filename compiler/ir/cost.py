@@ -22,6 +22,11 @@ HEAVY = frozenset(
 """Functions, and divisions that round, which no processor has for vectors of integers."""
 LONGEST_TRANSPOSED_ROW = 128
 """The most elements of a row that a kernel on a CPU transposes as a whole."""
+MOST_READ_ACROSS = 4
+"""The most elements that a kernel on a CPU reads in one order to store a result in another.
+
+Those that are the same along an axis, such as the statistics of a norm, do not count.
+"""
 MEDIUM = frozenset(("div", "approximate_div", "sqrt", "rsqrt"))
 
 

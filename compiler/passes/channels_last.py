@@ -6,8 +6,9 @@ only without gradients, and the operators after them that compute the same resul
 at every other node. Changes nothing if more elements would be copied than convolutions and poolings
 read and write.
 
-For half types on processors with AMX, it also matches gradients of convolutions and poolings, and
-tensors that are only saved for backward stay in channels-last layout.
+For half types that a processor multiplies (AMX, AVX512-BF16), it also matches gradients of
+convolutions and poolings, and tensors that are only saved for backward stay in channels-last
+layout.
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ VECTOR_BYTES, FEW = 16, 4
 class Plan:
     """The changes of layout that the pass would make, and the copies they need."""
 
-    tiles: bool
-    """Whether the processor multiplies the convolutions' images in tiles (AMX).
+    halves: bool
+    """Whether the processor has instructions for products of the convolutions' images.
 
     Gradients are then turned too, and tensors that are only saved for backward stay turned.
     """
@@ -82,7 +83,7 @@ class Plan:
     leaving: dict[fx.Node, None] = field(default_factory=dict)
     """Values of a new layout with a reader that needs the old layout."""
     across: int = 0
-    """With AMX: elements that are read in one layout by a node with the other."""
+    """With such products: elements that are read in one layout by a node with the other."""
     gains: float = 0
     """Elements that convolutions and poolings read and write in channels-last layout, each times
     what it is worth."""
@@ -98,10 +99,10 @@ class Plan:
 
 def channels_last(graph: fx.Graph) -> bool:
     """Run chains of convolutions and poolings in channels-last layout."""
-    tiles = any(n.target in IMAGES and _has_amx(_image(n)) for n in graph.nodes)
-    plan = _planned(graph, Plan(tiles))
+    halves = any(n.target in IMAGES and _has_products(_image(n)) for n in graph.nodes)
+    plan = _planned(graph, Plan(halves))
     if plan.across:
-        plan = max(plan, _planned(graph, Plan(tiles, mixes=False)), key=lambda plan: plan.worth)
+        plan = max(plan, _planned(graph, Plan(halves, mixes=False)), key=lambda plan: plan.worth)
     if plan.worth <= 0:
         return False
     old = {node: node.meta["val"] for node in plan.leaving}
@@ -127,7 +128,7 @@ def _planned(graph: fx.Graph, plan: Plan) -> Plan:
     for node in graph.nodes:
         moved = [v for v in node.all_input_nodes if v in plan.results]
         unturned = _unturned(plan, node) if moved else []
-        if plan.tiles and _was_saved(node):
+        if plan.halves and _was_saved(node):
             plan.results[node] = node.meta["val"]
         elif _is_faster(plan, node) and _turn(plan, node):
             plan.leaving.update(dict.fromkeys(v for v in moved if v not in _images(node)))
@@ -141,7 +142,7 @@ def _planned(graph: fx.Graph, plan: Plan) -> Plan:
                 plan.results[node] = result
             plan.gains += _touched(plan, node) if node.target in POOLS else 0
         else:
-            kept = _only_saved(node) if plan.tiles else []
+            kept = _only_saved(node) if plan.halves else []
             _leave(plan, [value for value in moved if value not in kept])
     return plan
 
@@ -161,9 +162,9 @@ def _leave(plan: Plan, values: list[fx.Node]) -> None:
 def _unturned(plan: Plan, node: fx.Node) -> list[fx.Node]:
     """Return the images of the old layout that a pointwise operator reads beside turned ones.
 
-    None without AMX, where the operator decides on the layout of its result.
+    None without products of halves, where the operator decides on the layout of its result.
     """
-    if not plan.tiles or torch.Tag.pointwise not in getattr(node.target, "tags", ()):
+    if not plan.halves or torch.Tag.pointwise not in getattr(node.target, "tags", ()):
         return []
     others = [value for value in node.all_input_nodes if value not in plan.results]
     return [value for value in others if _is_unturned(value.meta["val"], node.meta["val"].shape)]
@@ -226,12 +227,12 @@ def _turn(plan: Plan, node: fx.Node) -> bool:
 def _is_faster(plan: Plan, node: fx.Node) -> bool:
     """Whether a node is a two-dimensional convolution that is faster in channels-last layout.
 
-    On processors with AMX also gradients, of a pooling if its operand was saved in that layout.
+    With products of halves also gradients, of a pooling if its operand was saved in that layout.
     """
     if node.target not in IMAGES:
         return False
     x, value = _image(node), as_tuple(node.meta["val"])[0]
-    if node.target is not aten.convolution.default and not _has_amx(x):
+    if node.target is not aten.convolution.default and not _has_products(x):
         return False
     if node.target not in TRANSPOSED and _images(node)[1] not in plan.results:
         return False
@@ -242,14 +243,15 @@ def _is_faster(plan: Plan, node: fx.Node) -> bool:
     return _has_onednn(x) or (x.device.type == "cuda" and not _saves(node.graph))
 
 
-def _has_amx(value: Any) -> bool:
-    """Return whether a CPU multiplies matrices of the dtype of a tensor in tiles."""
+def _has_products(value: Any) -> bool:
+    """Return whether a CPU has instructions for products of the half type of a tensor."""
     halves = isinstance(value, torch.Tensor) and value.dtype in HALVES
-    return halves and value.device.type == "cpu" and _multiplies_tiles()
+    return halves and value.device.type == "cpu" and _multiplies(value.dtype)
 
 
-def _multiplies_tiles() -> bool:
-    return bool(torch.cpu.get_capabilities().get("amx_tile"))
+def _multiplies(dtype: torch.dtype) -> bool:
+    found = torch.cpu.get_capabilities()
+    return bool(found.get("amx_tile") or (dtype == torch.bfloat16 and found.get("avx512_bf16")))
 
 
 def _has_onednn(value: torch.Tensor) -> bool:
@@ -273,7 +275,7 @@ def _worth(node: fx.Node) -> float:
         return _worth_on_gpu(x, given[1].meta["val"], groups=given[8])
     if node.target not in TRANSPOSED:
         return 1
-    if given[TRANSPOSED[node.target]] or _has_amx(x):
+    if given[TRANSPOSED[node.target]] or _has_products(x):
         return 2
     in_blocks = all(isinstance(n, int) and n % BLOCK == 0 for n in (x.shape[1], value.shape[1]))
     return 0.25 if in_blocks else 1

@@ -25,7 +25,6 @@ from tcdebug.compiler.codegen.cpp.lanes import LANES
 from tcdebug.compiler.codegen.cpp.outer_loops import OuterLoop
 from tcdebug.compiler.codegen.cpp.sweep_loops import SweepWriter
 from tcdebug.compiler.codegen.cpp.transposed_loads import (
-    COLUMNS,
     ROWS,
     BlockedAxis,
     Tiling,
@@ -308,8 +307,9 @@ extern "C" int {head} {{
         """Write loops over blocks. Each block loads its tiles and then computes its points."""
         loops = [OuterLoop(a) for a in self.outer if a != tiling.across]
         inner = self.kernel.inner[0]
-        blocks = (BlockedAxis(tiling.across, ROWS), BlockedAxis(inner, COLUMNS))
-        loops += [OuterLoop(block_start(b.axis), b.step) for b in blocks]
+        blocks = (BlockedAxis(tiling.across, tiling.rows), BlockedAxis(inner, tiling.columns))
+        longest_inside = sorted(blocks, key=lambda block: block.step)
+        loops += [OuterLoop(block_start(b.axis), b.step) for b in longest_inside]
         self._open(loops)
         lines = self.emit.innermost
         for block in blocks:
@@ -317,12 +317,13 @@ extern "C" int {head} {{
         extents = ", ".join(f"{b.high} - {b.low}" for b in blocks)
         for tile in tiling.tiles:
             source = f"{self.arguments.storage[tile.buffer]} + {index_text(tile.address)}"
-            lines.add(f"{TYPES[tile.dtype]} {tile.name}[{ROWS * COLUMNS}];")
-            lines.add(f"load_tile({source}, {index_text(tile.stride)}, {extents}, {tile.name});")
-        rows, columns = blocks
-        self.emit.enter(loop(rows.axis, rows.low, rows.high), (rows.axis,))
+            lines.add(f"{TYPES[tile.dtype]} {tile.name}[{tiling.rows * tiling.columns}];")
+            stride, columns = index_text(tile.stride), tiling.columns
+            lines.add(f"load_tile<{columns}>({source}, {stride}, {extents}, {tile.name});")
+        row, column = blocks
+        self.emit.enter(loop(row.axis, row.low, row.high), (row.axis,))
         for segment in self.plan:
-            self.sweeps.inner_loops((), segment, columns.low, columns.high)
+            self.sweeps.inner_loops((), segment, column.low, column.high)
         self.emit.leave()
         self._close(len(loops))
 

@@ -296,7 +296,7 @@ __attribute__((always_inline)) static inline void reverse(
   for (int64_t k = 0; k < count; ++k) to[k] = last[-k];
 }
 
-// Loads a transposed block of at most 16 x 64 elements: tile[r][c] is from[c * stride + r]. Blocks of
+// Loads a transposed block of at most `Columns` columns: tile[r][c] is from[c * stride + r]. Blocks of
 // 8 x 8 elements are transposed in registers: to[c * to_stride + r] = from[r * stride + c]. g++ keeps
 // the arrays in memory unless the loops are unrolled early, which takes five times as long.
 #if defined(TCD_SHUFFLE)
@@ -391,8 +391,7 @@ __attribute__((noinline)) static void transpose(
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t c = 0; c < columns; ++c) to[c * to_stride + r] = from[r * stride + c * Step];
 }
-enum { TILE_COLUMNS = 64 };
-template <typename T>
+template <int Columns, typename T>
 static inline void load_tile(const T* from, int64_t stride, int64_t rows, int64_t columns, T* to) {
-  transpose(from, stride, columns, rows, to, TILE_COLUMNS);
+  transpose(from, stride, columns, rows, to, Columns);
 }

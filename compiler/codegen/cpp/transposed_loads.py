@@ -11,7 +11,7 @@ in blocks (`transposed_results`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -27,7 +27,9 @@ from tcdebug.compiler.ir.expr import Expr, Guarded, Indirect, Load, rewrite
 ROWS = 16
 """Points of a block along the contiguous axis of the loads: a cache line of floats."""
 COLUMNS = 64
-"""Points of a block along the innermost axis. `load_tile` in the prelude uses the same number."""
+"""Points of a block along the innermost axis."""
+PAGE = 4096
+"""The distance in bytes from which accesses are far apart: each is in a page of its own."""
 FEW = 8
 """Axes with fewer points are not divided into blocks."""
 
@@ -51,6 +53,10 @@ class Tiling:
     """The kernel with its strided loads replaced by loads from tiles."""
     across: Axis
     tiles: tuple[TransposedTile, ...]
+    rows: int
+    """The points of a block along `across`."""
+    columns: int
+    """The points of a block along the innermost axis."""
 
 
 def block_start(axis: Axis) -> Axis:
@@ -99,6 +105,9 @@ def tiling(kernel: FlatKernel) -> Tiling | None:
     across = max(candidates, key=lambda axis: len(candidates[axis]))
     if not candidates[across] or any(_is_short(axis) for axis in (across, inner)):
         return None
+    rows, columns = ROWS, COLUMNS
+    if _reads_far(kernel, candidates[across], across):
+        rows, columns = columns, rows
     row, column = (to_index(a) - to_index(block_start(a)) for a in (across, inner))
     starts: dict[Atom, Index] = {a: to_index(block_start(a)) for a in (across, inner)}
     instead: dict[str, Expr] = {}
@@ -111,11 +120,30 @@ def tiling(kernel: FlatKernel) -> Tiling | None:
         tiles.append(
             TransposedTile(name, load.dtype, load.buffer, address.substitute(starts), stride)
         )
-        instead[load.key] = Load(load.dtype, name, (row * COLUMNS + column,))
+        instead[load.key] = Load(load.dtype, name, (row * columns + column,))
     nodes = tuple(
         replace(n, body=rewrite(n.body, lambda e: instead.get(e.key, e))) for n in kernel.nodes
     )
-    return Tiling(replace(kernel, nodes=nodes), across, tuple(tiles))
+    return Tiling(replace(kernel, nodes=nodes), across, tuple(tiles), rows, columns)
+
+
+def _reads_far(kernel: FlatKernel, transposed: Iterable[Load], across: Axis) -> bool:
+    """Return whether rows of loads are far apart, but those of results are not.
+
+    Few rows at a time, read for longer, suit the prefetching of a processor and its pages.
+    """
+    inner = kernel.inner[0]
+    read = [(e.index[0].coefficient(inner), e.dtype.itemsize) for e in transposed]
+    stored = [
+        (node.address.coefficient(across), node.dtype.itemsize)
+        for node in kernel.nodes
+        if node.name in kernel.stored
+    ]
+    return all(_is_far(*step) for step in read) and not any(_is_far(*step) for step in stored)
+
+
+def _is_far(step: Index | None, size: int) -> bool:
+    return step is None or step.constant is None or abs(step.constant) * size >= PAGE
 
 
 def _contiguous_across(kernel: FlatKernel, axis: Axis, inner: Axis) -> list[Load]:

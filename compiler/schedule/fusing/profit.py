@@ -6,7 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tcdebug.compiler.ir.arithmetic.index import Axis, Index, product
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate, nearest, with_most_points
-from tcdebug.compiler.ir.cost import LONGEST_TRANSPOSED_ROW, arithmetic, bytes_of, has_function
+from tcdebug.compiler.ir.cost import (
+    LONGEST_TRANSPOSED_ROW,
+    MOST_READ_ACROSS,
+    arithmetic,
+    bytes_of,
+    has_function,
+)
 from tcdebug.compiler.ir.expr import loads
 from tcdebug.compiler.ir.graph import Buffer, Graph, LoopNode, Pointwise, Scan, output_refs, reads
 from tcdebug.compiler.schedule.fusing.align import Loops, sweeps
@@ -113,11 +119,13 @@ def crosses(loops: Loops, buffers: Mapping[str, Buffer], readers: Mapping[str, s
     """Return whether a kernel that stores reads or stores along several axes.
 
     Some of the loads or stores of a vector would touch a cache line for each element. On a GPU, one
-    axis along which it both reads and stores is enough. A kernel
-    without reductions transposes blocks of what it reads, and one on a CPU that reduces short rows
+    axis along which it both reads and stores is enough. A kernel without reductions transposes
+    blocks of what it reads, if that is not much, and one on a CPU that reduces short rows
     transposes those (codegen/cpp/transposed_loads.py). On a GPU, rows may lie along memory.
     """
     on_gpu = any(n.out.device.type != "cpu" for n in loops.nodes)
+    if not loops.inner and not on_gpu:
+        return _reads_many_across(loops, buffers, readers)
     if not loops.inner or (on_gpu and any(isinstance(n, Scan) for n in loops.nodes)):
         return False
     made = {n.name for n in loops.nodes}
@@ -138,6 +146,24 @@ def crosses(loops: Loops, buffers: Mapping[str, Buffer], readers: Mapping[str, s
     if on_gpu:
         return rows > LONGEST_TURNED_ROW or (along_loads | along_stores).isdisjoint(loops.inner)
     return rows > LONGEST_TRANSPOSED_ROW or not along_stores & set(loops.inner)
+
+
+def _reads_many_across(
+    loops: Loops, buffers: Mapping[str, Buffer], readers: Mapping[str, set[str]]
+) -> bool:
+    """Return whether a pointwise kernel would transpose too much of what it reads.
+
+    It cannot transpose what it stores, such as a value with its copy in another layout.
+    """
+    made, axes = {n.name for n in loops.nodes}, {a for a in loops.axes if a.size.constant != 1}
+    read = {e.key: e for n in loops.nodes for e in loads(n.body) if e.buffer not in made}
+    whole = (e for e in read.values() if axes <= {a for i in e.index for a in i.axes})
+    along = [nearest(buffers[e.buffer].address(e.index), loops.axes) for e in whole]
+    outside = (n for n in loops.nodes if not readers.get(n.name, set()) <= made)
+    stored = {nearest(n.out.address(n.index), loops.axes) for n in outside}
+    return len(stored) > 1 or any(
+        sum(a != axis for a in along) > MOST_READ_ACROSS for axis in stored
+    )
 
 
 def _runs_along(address: Index, loops: Loops, *, on_gpu: bool) -> set[Axis]:

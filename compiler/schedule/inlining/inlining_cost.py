@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate, nearest
 from tcdebug.compiler.ir.cost import (
     GPU_INSTRUCTIONS_PER_BYTE,
+    MOST_READ_ACROSS,
     arithmetic,
     gpu_instructions,
     itemsize,
@@ -40,11 +41,6 @@ The gradient of GLU computes a sigmoid, 13 operations, for each half of its resu
 """
 INDEX_ARITHMETIC = 16
 """The most operations of an index on a GPU that each of its consumers computes."""
-MOST_READ_ACROSS = 4
-"""The most elements that a kernel on a CPU reads in one order to store a result in another.
-
-Those that are the same along an axis, such as the statistics of a norm, do not count.
-"""
 HELD = 1.25
 """What it is worth on a GPU to save a byte that would be held between kernels."""
 FEW = 16

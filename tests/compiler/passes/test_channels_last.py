@@ -62,23 +62,26 @@ def test_a_single_transposed_convolution_is_converted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("channels", "dtype", "tiles", "expected"),
+    ("channels", "dtype", "feature", "expected"),
     [
-        (3, torch.float32, False, True),
-        (16, torch.float32, False, False),
-        (16, torch.bfloat16, False, False),
-        (16, torch.bfloat16, True, True),
-        (16, torch.float16, True, True),
-        (16, torch.float32, True, False),
+        (3, torch.float32, "", True),
+        (16, torch.float32, "", False),
+        (16, torch.bfloat16, "", False),
+        (16, torch.bfloat16, "amx_tile", True),
+        (16, torch.float16, "amx_tile", True),
+        (16, torch.float32, "amx_tile", False),
+        (16, torch.bfloat16, "avx512_bf16", True),
+        (16, torch.float16, "avx512_bf16", False),
+        (16, torch.float32, "avx512_bf16", False),
     ],
 )
 def test_two_convolutions_are_converted_if_the_processor_gains_from_it(
-    monkeypatch: pytest.MonkeyPatch, channels: int, dtype: torch.dtype, tiles: bool, expected: bool
+    monkeypatch: pytest.MonkeyPatch, channels: int, dtype: torch.dtype, feature: str, expected: bool
 ) -> None:
     def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return torch.conv2d(torch.conv2d(x, w, padding=1).relu(), w, padding=1)
 
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_tile": tiles})
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {feature: True})
     x, w = torch.randn(1, channels, 6, 6), torch.randn(channels, channels, 3, 3)
     changed, _ = applied(channels_last, aten_graph(function, x.to(dtype), w.to(dtype)))
     assert changed == expected

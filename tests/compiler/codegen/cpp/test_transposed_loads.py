@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from cpp_kernels import kernels, kernels_as_eager
 from hypothesis import given
@@ -53,12 +54,25 @@ def test_one_kernel_reads_transposed_operands_of_many_sizes() -> None:
 
 def test_only_loads_that_are_contiguous_across_rows_are_read_in_blocks() -> None:
     square, row = torch.ones(32, 32), torch.ones(1, 32)
-    assert "load_tile(arg0_1_in + " in kernels(lambda x, y: x + y.t(), square, square)
+    assert "load_tile<64>(arg0_1_in + " in kernels(lambda x, y: x + y.t(), square, square)
     assert "load_tile" not in kernels(lambda x, y: x + y, square, square)
     assert "load_tile" not in kernels(lambda x, y: x + y.t(), square, row)
     assert "load_tile" not in kernels(lambda x, y: x + y.t(), torch.ones(32, 3), torch.ones(3, 32))
     without = kernels(lambda x, y: x + y.t(), square, square, off=("codegen.tile",))
     assert "load_tile" not in without
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "block"), [(64, 2050, 16), (2050, 64, 64), (63, 1025, 16), (1100, 1100, 64)]
+)
+def test_of_rows_that_are_far_apart_few_are_read_at_a_time(
+    rows: int, columns: int, block: int
+) -> None:
+    """Unless the results are far apart too, which are then written for longer."""
+    text = kernels_as_eager(
+        lambda y: y.t().contiguous() * 2, [filled((rows, columns), torch.float32)], exact=True
+    )
+    assert f"load_tile<{block}>(" in text
 
 
 def test_a_guarded_load_is_not_read_ahead() -> None:
@@ -77,7 +91,7 @@ def test_a_reduction_does_not_read_along_one_axis_and_write_along_another() -> N
     for x in (wide, planes):
         torch._dynamo.reset()
         text = kernels_as_eager(softmax, [x])
-        assert "load_tile(" in text
+        assert "load_tile<" in text
         assert text.count('extern "C" int cpp_') == 6
     for x in (wide.contiguous(), planes.contiguous(), torch.randn(30, 200).t()):
         assert kernels(softmax, x).count('extern "C" int cpp_') == 2
@@ -88,7 +102,7 @@ def test_a_normalised_image_with_channels_last_is_written_in_blocks() -> None:
         return F.layer_norm(x.permute(0, 2, 3, 1), (160,))
 
     x = torch.randn(2, 160, 9, 11)
-    assert "load_tile(" in kernels_as_eager(normalised, [x])
+    assert "load_tile<" in kernels_as_eager(normalised, [x])
 
 
 def test_statistics_do_not_keep_a_norm_from_the_order_in_which_its_result_is_stored() -> None:
@@ -99,4 +113,4 @@ def test_statistics_do_not_keep_a_norm_from_the_order_in_which_its_result_is_sto
         return ((x - mean) * (var + 1e-5).rsqrt() * weight + bias).relu().contiguous()
 
     x = torch.randn(2, 32, 20, 70).contiguous(memory_format=torch.channels_last)
-    assert "load_tile(" in kernels_as_eager(normalised, [x, *(torch.rand(32) for _ in range(4))])
+    assert "load_tile<" in kernels_as_eager(normalised, [x, *(torch.rand(32) for _ in range(4))])
