@@ -22,7 +22,7 @@ from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
 from tcdebug.compiler.codegen.kernels.half_pairs import PAIR
 from tcdebug.compiler.ir.arithmetic.index import Atom, Axis, Index, to_index
 from tcdebug.compiler.ir.cost import LONGEST_TRANSPOSED_ROW
-from tcdebug.compiler.ir.expr import Expr, Guarded, Indirect, Load, rewrite
+from tcdebug.compiler.ir.expr import Expr, Guarded, Indirect, Load, rewrite, walk
 
 ROWS = 16
 """Points of a block along the contiguous axis of the loads: a cache line of floats."""
@@ -30,6 +30,8 @@ COLUMNS = 64
 """Points of a block along the innermost axis."""
 PAGE = 4096
 """The distance in bytes from which accesses are far apart: each is in a page of its own."""
+SHORTEST_BYTES = 4
+"""The bytes of the shortest numbers of which `ROWS` fill a vector."""
 FEW = 8
 """Axes with fewer points are not divided into blocks."""
 
@@ -130,8 +132,12 @@ def tiling(kernel: FlatKernel) -> Tiling | None:
 def _reads_far(kernel: FlatKernel, transposed: Iterable[Load], across: Axis) -> bool:
     """Return whether rows of loads are far apart, but those of results are not.
 
-    Few rows at a time, read for longer, suit the prefetching of a processor and its pages.
+    Few rows at a time, read for longer, suit the prefetching of a processor and its pages. They
+    fill vectors of numbers of four bytes, not of shorter ones.
     """
+    touched = (e.dtype for node in kernel.nodes for e in walk(node.body))
+    if any(dtype.itemsize < SHORTEST_BYTES for dtype in touched):
+        return False
     inner = kernel.inner[0]
     read = [(e.index[0].coefficient(inner), e.dtype.itemsize) for e in transposed]
     stored = [

@@ -63,14 +63,21 @@ def test_only_loads_that_are_contiguous_across_rows_are_read_in_blocks() -> None
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "block"), [(64, 2050, 16), (2050, 64, 64), (63, 1025, 16), (1100, 1100, 64)]
+    ("rows", "columns", "dtype", "block"),
+    [
+        (64, 2050, torch.float32, 16),
+        (63, 1025, torch.float64, 16),
+        (2050, 64, torch.float32, 64),
+        (1100, 1100, torch.float32, 64),
+        (64, 2050, torch.bfloat16, 64),
+    ],
 )
 def test_of_rows_that_are_far_apart_few_are_read_at_a_time(
-    rows: int, columns: int, block: int
+    rows: int, columns: int, dtype: torch.dtype, block: int
 ) -> None:
-    """Unless the results are far apart too, which are then written for longer."""
+    """Unless the results are far apart too, or few numbers fill no vector."""
     text = kernels_as_eager(
-        lambda y: y.t().contiguous() * 2, [filled((rows, columns), torch.float32)], exact=True
+        lambda y: y.t().contiguous() * 2, [filled((rows, columns), dtype)], exact=True
     )
     assert f"load_tile<{block}>(" in text
 
