@@ -40,11 +40,11 @@ def direct_views(
 ) -> Schedule:
     """Return a schedule whose views are made in one step from the memory that they share.
 
-    Views are made by calls of these `operators`, and are items of their results.
-    The memory is an input, or the result of a kernel or a product, whose strides are known; hooks
-    on saved tensors may change those of the inputs of a `backward`. Sizes are known numbers. A view
-    that a `forward` returns is still made by ATen: it shares the version of its memory, by which
-    autograd notices that a saved tensor was updated.
+    Views are the results of calls of these `operators`, or items of them. The memory is an input,
+    or the result of a kernel or a product, whose strides are known; hooks on saved tensors may
+    change those of the inputs of a `backward`. Sizes are known numbers. A view that a `forward`
+    returns is still made by ATen: it shares the version of its memory, by which autograd notices
+    that a saved tensor was updated.
     """
     graph = schedule.graph
     known = {n.name: n.out for n in graph.nodes if n.out is not None and _is_laid_out(n)}
