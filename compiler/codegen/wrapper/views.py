@@ -22,6 +22,7 @@ from tcdebug.compiler.ir.graph import (
     Graph,
     Node,
     Ref,
+    extern_refs,
     map_arguments,
     output_refs,
     without_dead_nodes,
@@ -46,8 +47,8 @@ def direct_views(
     returns is still made by ATen: it shares the version of its memory, by which autograd notices
     that a saved tensor was updated.
     """
-    graph = schedule.graph
-    known = {n.name: n.out for n in graph.nodes if n.out is not None and _is_laid_out(n)}
+    graph, buffers = schedule.graph, schedule.graph.buffers()
+    known = {n.name: n.out for n in graph.nodes if n.out is not None and _is_laid_out(n, buffers)}
     if direction != "backward":
         known |= {spec.name: spec.buffer for spec in graph.inputs if spec.buffer is not None}
     by_aten = {name for node in graph.nodes for name in written(node)}
@@ -67,11 +68,16 @@ def direct_views(
     return _with_views(schedule, made)
 
 
-def _is_laid_out(node: Node) -> bool:
-    """Return whether the result of a node has the strides of its buffer in every call."""
+def _is_laid_out(node: Node, buffers: Container[str]) -> bool:
+    """Return whether the result of a node has the strides of its buffer in every call.
+
+    Products of sparse tensors, which have no buffers, may have others.
+    """
     if not isinstance(node, Extern):
         return True
-    return node.target in ROW_MAJOR and node.out is not None and node.out.is_row_major
+    if node.target not in ROW_MAJOR or node.out is None or not node.out.is_row_major:
+        return False
+    return all(name in buffers for name in extern_refs(node))
 
 
 def _and_their_views(names: set[str], graph: Graph) -> set[str]:

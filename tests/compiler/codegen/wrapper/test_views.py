@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,11 +19,19 @@ from tcdebug.compiler import seams
 from tcdebug.compiler.codegen.wrapper.views import direct_views
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.gate.toggles import Toggles
-from tcdebug.compiler.ir.graph import Extern
+from tcdebug.compiler.ir.arithmetic.index import to_index
+from tcdebug.compiler.ir.graph import Buffer, Extern, Graph, Input, Origin, Ref
 from tcdebug.compiler.lower.tables import VIEWS
+from tcdebug.compiler.schedule.kernel import Schedule
 
 Function = Callable[..., Any]
 OFF = Toggles.parse(["memory.view"])
+MM, T = torch.ops.aten.mm.default, torch.ops.aten.t.default
+
+
+def buffer_of(name: str, *stride: int) -> Buffer:
+    """A buffer of 6 x 6 floats."""
+    return Buffer(name, torch.float32, (to_index(6),) * 2, tuple(map(to_index, stride or (6, 1))))
 
 
 def made(
@@ -75,6 +84,24 @@ def test_what_is_not_known_before_the_call_is_left_to_the_operator() -> None:
     assert made(halves, f32(6, 6), dynamic=True) == []
     assert made(halves, f32(6, 6), direction="backward") == []
     assert made(halves, f32(6, 6), direction="forward") == []
+
+
+def test_a_view_of_a_product_of_a_sparse_tensor_is_left_to_the_operator() -> None:
+    """Dynamo compiles no graph with one, but other callers may."""
+    graph = Graph(
+        inputs=(Input("x"), Input("y", buffer_of("y"))),
+        nodes=(
+            Extern("mm", MM, (Ref("x"), Ref("y")), {}, buffer_of("mm"), Origin("mm", "aten.mm")),
+            Extern("t", T, (Ref("mm"),), {}, buffer_of("t", 1, 6), Origin("t", "t"), alias_of="mm"),
+        ),
+        outputs=(Ref("t"),),
+    )
+    externs = tuple(node for node in graph.nodes if isinstance(node, Extern))
+    schedule = Schedule(graph, externs)
+    assert direct_views(schedule, VIEWS, "inference", Gate()) is schedule
+    dense = replace(graph, inputs=(Input("x", buffer_of("x")), graph.inputs[1]))
+    (_, view) = direct_views(Schedule(dense, externs), VIEWS, "inference", Gate()).steps
+    assert isinstance(view, Extern) and view.target is seams.reinterpret_tensor
 
 
 def test_autograd_notices_an_update_of_what_a_view_of_it_saved() -> None:
