@@ -153,14 +153,16 @@ def _reads_many_across(
 ) -> bool:
     """Return whether a pointwise kernel would transpose too much of what it reads.
 
-    It cannot transpose what it stores, such as a value with its copy in another layout.
+    It cannot transpose what it stores, such as a value with its copy in another layout. Short axes
+    have no vectors.
     """
-    made, axes = {n.name for n in loops.nodes}, {a for a in loops.axes if a.size.constant != 1}
+    made = {n.name for n in loops.nodes}
+    long = [a for a in loops.axes if estimate(a.size) >= SHORTEST_RUN]
     read = {e.key: e for n in loops.nodes for e in loads(n.body) if e.buffer not in made}
-    whole = (e for e in read.values() if axes <= {a for i in e.index for a in i.axes})
-    along = [nearest(buffers[e.buffer].address(e.index), loops.axes) for e in whole]
+    whole = (e for e in read.values() if {*long} <= {a for i in e.index for a in i.axes})
+    along = [nearest(buffers[e.buffer].address(e.index), long) for e in whole]
     outside = (n for n in loops.nodes if not readers.get(n.name, set()) <= made)
-    stored = {nearest(n.out.address(n.index), loops.axes) for n in outside}
+    stored = {nearest(n.out.address(n.index), long) for n in outside} - {None}
     return len(stored) > 1 or any(
         sum(a != axis for a in along) > MOST_READ_ACROSS for axis in stored
     )

@@ -124,3 +124,5 @@ def test_a_value_and_its_copy_in_another_layout_have_kernels_of_their_own() -> N
     assert len(kinds(copied, x)) == 2
     assert "load_tile<" in kernels_as_eager(copied, [x])
     assert len(kinds(lambda x: (F.silu(x), x + 1), x)) == 1
+    short = torch.randn(3000, 3)
+    assert len(kinds(lambda x: (x + 1, (x + 1).t().contiguous()), short)) == 1
