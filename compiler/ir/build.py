@@ -14,6 +14,11 @@ def call(name: str, *operands: Expr) -> Expr:
     return Call(result_dtype(name, [o.dtype for o in operands]), name, operands)
 
 
+def times_reciprocal(value: Expr, divisor: Expr) -> Expr:
+    """Return a value times the reciprocal of a divisor."""
+    return call("mul", value, call("div", constant(divisor.dtype, 1.0), divisor))
+
+
 def cast(value: Expr, dtype: torch.dtype) -> Expr:
     """Return a conversion to a dtype. Returns the value if it has the dtype; folds constants."""
     if value.dtype == dtype:

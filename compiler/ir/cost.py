@@ -28,6 +28,8 @@ MOST_READ_ACROSS = 4
 Those that are the same along an axis, such as the statistics of a norm, do not count.
 """
 MEDIUM = frozenset(("div", "approximate_div", "sqrt", "rsqrt"))
+ROUNDINGS = frozenset((*ROUND.values(), ROUND_BITS))
+"""Roundings to half types."""
 
 
 def arithmetic(expr: Expr) -> int:
@@ -41,7 +43,7 @@ def arithmetic(expr: Expr) -> int:
 def _weight(node: Expr) -> int:
     if not isinstance(node, Call):
         return 0
-    if node.name in (*ROUND.values(), ROUND_BITS):
+    if node.name in ROUNDINGS:
         return 2  # as much as the two conversions that it stands for
     return 8 if node.name in HEAVY else 3 if node.name in MEDIUM else 1
 
@@ -52,7 +54,7 @@ GPU_INSTRUCTIONS = {
     "asinh": 60, "acosh": 60, "atanh": 40, "erf": 14, "one_plus_erf": 14, "erfc": 46, "lgamma": 150,
     "pow": 80, "atan2": 50, "fmod": 50, "hypot": 19, "floor_div": 75, "remainder": 55,
     "trunc_div": 30, "trunc_mod": 30, "div": 12, "approximate_div": 7, "sqrt": 9,
-    "rsqrt": 4, "philox": 60,
+    "rsqrt": 4, "philox": 60, **dict.fromkeys(ROUNDINGS, 2),
 }  # fmt: skip
 """Operation -> the instructions of a thread that compute it in float32, if no operand is extreme.
 
@@ -71,11 +73,9 @@ and moves 4e12 bytes.
 def gpu_instructions(expr: Expr) -> int:
     """Return the instructions of a thread of a GPU that compute an expression once.
 
-    Those not in `GPU_INSTRUCTIONS` cost 1, the rounding of a half type 2.
+    Operations that are not in `GPU_INSTRUCTIONS` have one.
     """
-    calls = (node.name for node in walk(expr) if isinstance(node, Call))
-    rounds = (*ROUND.values(), ROUND_BITS)
-    return sum(2 if name in rounds else GPU_INSTRUCTIONS.get(name, 1) for name in calls)
+    return sum(GPU_INSTRUCTIONS.get(e.name, 1) for e in walk(expr) if isinstance(e, Call))
 
 
 def has_function(expr: Expr) -> bool:

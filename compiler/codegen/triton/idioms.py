@@ -12,7 +12,7 @@ from tcdebug.compiler.codegen.kernels.half_values import EXTREMES
 from tcdebug.compiler.ir.expr import Call, Constant, Expr, rewrite
 from tcdebug.compiler.ir.representable import Representable
 
-QUOTIENTS = {torch.bfloat16: "bfloat16_quotient", torch.float16: "float16_quotient"}
+QUOTIENTS = {torch.bfloat16: "approximate_div", torch.float16: "float16_quotient"}
 """Half type -> the division of its numbers in float32, if the quotient is rounded to that type."""
 
 LEAST = 2.0**-126

@@ -158,11 +158,10 @@ def _divided(integers: str, floats: str) -> Callable[[list[str], torch.dtype], s
 SPECIAL: dict[str, Callable[[list[str], torch.dtype], str]] = {
     # Triton computes -x as 0 - x, which loses the sign of a zero
     "neg": lambda o, d: f"{o[0]} * -1.0" if d in FLOATS else f"-{o[0]}",
-    # plain division of float32, as `approximate_div`, is within 2 ulp; eager's is rounded correctly
+    # plain division of float32 is within 2 ulp; eager's is correctly rounded
     "div": lambda o, d: f"tl.div_rn({', '.join(o)})" if d == torch.float32 else " / ".join(o),
     # close enough to the quotient of two numbers of bfloat16 to round to the same one
     "approximate_div": lambda o, d: " / ".join(o),
-    "bfloat16_quotient": lambda o, d: " / ".join(o),
     # tl.sqrt of float32 is approximate, and tl.sqrt_rn takes nothing else
     "sqrt": lambda o, d: f"tl.sqrt{'_rn' if d == torch.float32 else ''}({o[0]})",
     "bitwise_not": lambda o, d: f"{o[0]} == 0" if d == torch.bool else f"~{o[0]}",

@@ -311,10 +311,9 @@ class WrapperWriter:
         if node.target is operator.getitem:
             return f"{args[0]}[{args[1]}]"
         kwargs = [f"{k}={self._value(v)}" for k, v in node.kwargs.items()]
-        if node.target is seams.reinterpret_tensor:
-            target = self._object(node.target, "reinterpret_tensor")
-        else:
-            target = self._object(DIRECT.get(node.target, node.target), target_text(node.target))
+        own = node.target is seams.reinterpret_tensor
+        text = "reinterpret_tensor" if own else target_text(node.target)
+        target = self._object(DIRECT.get(node.target, node.target), text)
         return f"{target}({', '.join([*args, *kwargs])})"
 
     def _returned(self, output: Any) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from tcdebug.compiler.ir.arithmetic.index import Index
-from tcdebug.compiler.ir.build import call, cast, compute_dtype, constant
+from tcdebug.compiler.ir.build import call, cast, compute_dtype, constant, times_reciprocal
 from tcdebug.compiler.ir.expr import Expr
 from tcdebug.compiler.ir.operations import FLOATS, INTEGERS
 from tcdebug.compiler.lower.interface.site import Lowering, Operand, Site, converted
@@ -174,7 +174,7 @@ def div(site: Site, x: Operand, y: Operand, *, rounding_mode: str | None = None)
     On a GPU, eager multiplies by the reciprocal of a number, unless it rounds down.
     """
     by_number = not isinstance(y, Tensor) and site.result().device.type == "cuda"
-    quotient = _times_reciprocal if by_number else _named("div")
+    quotient = times_reciprocal if by_number else _named("div")
     if rounding_mode is None:
         return _map(site, (x, y), quotient)
     if rounding_mode == "floor":
@@ -211,10 +211,6 @@ def _integer_power(a: Expr, exponent: int) -> Expr:
 
 def _reciprocal(a: Expr) -> Expr:
     return call("div", constant(a.dtype, 1.0), a)
-
-
-def _times_reciprocal(a: Expr, b: Expr) -> Expr:
-    return call("mul", a, _reciprocal(b))
 
 
 _POWERS: dict[float, Callable[[Expr], Expr]] = {

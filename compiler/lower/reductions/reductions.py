@@ -7,7 +7,14 @@ from collections.abc import Sequence
 import torch
 
 from tcdebug.compiler.ir.arithmetic.index import ONE, ZERO, Index, product
-from tcdebug.compiler.ir.build import call, cast, compute_dtype, constant, index_value
+from tcdebug.compiler.ir.build import (
+    call,
+    cast,
+    compute_dtype,
+    constant,
+    index_value,
+    times_reciprocal,
+)
 from tcdebug.compiler.ir.expr import Constant, Expr
 from tcdebug.compiler.lower.indexing.views import normal_dim
 from tcdebug.compiler.lower.interface.site import Lowering, Operand, Site
@@ -81,29 +88,23 @@ def mean(
     *,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """Return the sum divided by the number of elements.
-
-    On a GPU it is multiplied by the reciprocal, as in eager, which takes an instruction, not 12.
-    """
+    """Return the sum divided by the number of elements."""
     over = _dims(x, dims)
     compute = compute_dtype(site.dtype)
     total = site.reduce("sum", _converted(x, compute), over, keepdim=keepdim)
     count = _count(site, x, over, compute)
-    on_cpu = site.result().device.type == "cpu"
-    divided = _divided if on_cpu else _times_reciprocal
     result = site.dtype
-    return site.tensor(lambda p: cast(divided(total.at(p), count), result))
+    return site.tensor(lambda p: cast(_divided(site, total.at(p), count), result))
 
 
-def _divided(value: Expr, count: Expr) -> Expr:
-    return call("div", value, count)
-
-
-def _times_reciprocal(value: Expr, count: Expr) -> Expr:
+def _divided(site: Site, total: Expr, count: Expr) -> Expr:
+    """Return a mean. On a GPU it is a product, as in eager, which is one instruction, not 12."""
+    if site.result().device.type == "cpu":
+        return call("div", total, count)
     if isinstance(count, Constant) and count.value:
         # rounded to float32 from double, a quotient is what a division in float32 gives
-        return call("mul", value, constant(count.dtype, 1 / count.value))
-    return call("mul", value, call("div", constant(count.dtype, 1), count))
+        return call("mul", total, constant(count.dtype, 1 / count.value))
+    return times_reciprocal(total, count)
 
 
 def extreme(kind: str) -> Lowering:
@@ -198,18 +199,15 @@ def _moments(
     if isinstance(correction, Index | Tensor):
         raise NotLowered("a correction that is not a number")
     compute = compute_dtype(x.dtype)
-    on_cpu = site.result().device.type == "cpu"
     exact, scale = _sums(site, x, dims, compute)
     count, exact_count = _count(site, x, dims, compute), _count(site, x, dims, exact)
     total = site.reduce("sum", _scaled(x, exact, scale), dims, keepdim=True)
 
     def exact_mean(point: Point) -> Expr:
-        if not on_cpu:
-            return _times_reciprocal(total.broadcast(point), exact_count)
         if exact == compute:
-            return call("div", total.broadcast(point), _times(exact_count, scale))
+            return _divided(site, total.broadcast(point), _times(exact_count, scale))
         # a division in double takes longer than a short row; the difference is not seen in float
-        return call("mul", total.broadcast(point), call("div", constant(exact, 1), exact_count))
+        return times_reciprocal(total.broadcast(point), exact_count)
 
     def mean_of(point: Point) -> Expr:
         return cast(exact_mean(point), compute)
