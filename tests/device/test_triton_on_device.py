@@ -337,3 +337,11 @@ def test_all_quotients_of_half_numbers_are_those_of_eager(dtype: torch.dtype) ->
         bits, others = found.view(torch.int16), expected.view(torch.int16)
         assert torch.equal(found.isnan(), expected.isnan())
         assert not ((bits != others) & ~expected.isnan()).any()
+
+
+def test_all_logarithms_of_bfloat16_numbers_are_those_of_eager() -> None:
+    numbers = torch.arange(1 << 16, device="cuda").to(torch.int16).view(torch.bfloat16)
+    found, expected = torch.compile(torch.log, backend="tcdebug")(numbers), numbers.log()
+    assert torch.equal(found.isnan(), expected.isnan())
+    differ = found.view(torch.int16) != expected.view(torch.int16)
+    assert not (differ & ~expected.isnan()).any()

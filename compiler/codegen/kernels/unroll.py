@@ -15,6 +15,7 @@ from tcdebug.compiler.ir.arithmetic.index import Axis, to_index
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
 from tcdebug.compiler.ir.expr import Expr, Guarded, Load, rewrite, walk
 from tcdebug.compiler.ir.linear_parts import linear
+from tcdebug.compiler.schedule.inlining.inlining_cost import JOINED
 
 MOST_POINTS = 4
 """The most points of an axis that is unrolled. g++ joins up to four neighbouring stores."""
@@ -58,6 +59,21 @@ def unrolled(kernel: FlatKernel) -> Unrolled | None:
     stored = frozenset(new for new, old in names.items() if old in kernel.stored)
     flat = FlatKernel(kernel.name, kernel.outer[:-1], (around,), nodes, stored, count)
     return Unrolled(flat, names)
+
+
+def unrolled_choices(kernel: FlatKernel) -> Unrolled | None:
+    """Return the kernel with its innermost axis unrolled if that decides choices, else None.
+
+    `torch.stack` along a new last axis computes all operands at each point, and chooses one.
+    """
+    found = unrolled(kernel)
+    if found is None or found.kernel.step not in JOINED:
+        return None
+    return found if _choices(found.kernel) < _choices(kernel) else None
+
+
+def _choices(kernel: FlatKernel) -> int:
+    return sum(isinstance(e, Guarded) for n in kernel.nodes for e in walk(n.body))
 
 
 def _is_near(kernel: FlatKernel, axis: Axis) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -303,13 +303,29 @@ class TritonEmitter:
         masked = f", {mask}" if mask else ""
         streamed = ', cache_modifier=".cs"' if self.eviction else ""
         text = f"tl.store({place}, {value.text}{masked}{streamed})"
-        at = self.level(dims, max(level, value.level))
+        self._written(node, text, self.level(dims, max(level, value.level)))
+
+    def store_joined(self, nodes: Sequence[FlatNode]) -> None:
+        """Store the values of nodes that lie beside each other in memory, the first one first."""
+        every = frozenset(g.name for g in self.tile.groups)
+        first, (address, _, _) = nodes[0], self.address(nodes[0].address)
+        values = [self.spread(self.values[n.name].text, every) for n in nodes]
+        places = f"library.joined_places({self.spread(address, every)}, {len(nodes)})"
+        mask = self.mask(every)
+        masked = f", tl.expand_dims({self.spread(mask, every)}, 2)" if mask else ""
+        joined = f"library.joined{len(nodes)}({', '.join(values)})"
+        self._written(
+            first, f"tl.store({self._storage[first.name]} + {places}, {joined}{masked})", TOP
+        )
+
+    def _written(self, node: FlatNode, text: str, level: int) -> None:
+        """Append the text of a store."""
         if node.into and not any(g.name == "r" for g in self.tile.groups):
             self._overwriting.append((node.into, text))
             return
         if node.into in self.read:
-            self.add(BARRIER, at)
-        self.add(text, at)
+            self.add(BARRIER, level)
+        self.add(text, level)
 
     def overwrite(self) -> None:
         """Write the stores that wait until the program has loaded what they overwrite."""

@@ -49,7 +49,15 @@ class _Idioms:
                 return _one_plus_erf(expr)
             case Call(name="cast", args=(Call(name="div", dtype=torch.float32) as quotient,)):
                 return self._quotient(expr, quotient) if expr.dtype in QUOTIENTS else expr
+            case Call(name="cast", dtype=torch.bfloat16, args=(Call(name="log") as logarithm,)):
+                return self._logarithm(expr, logarithm)
         return expr
+
+    def _logarithm(self, rounded: Call, logarithm: Call) -> Call:
+        """Replace the logarithm of a bfloat16 number that is rounded to bfloat16."""
+        if not self._fits[torch.bfloat16].holds(logarithm.args[0]):
+            return rounded
+        return replace(rounded, args=(replace(logarithm, name="bfloat16_log"),))
 
     def _quotient(self, rounded: Call, quotient: Call) -> Call:
         """Replace the division of two numbers of a half type that is rounded to the type.

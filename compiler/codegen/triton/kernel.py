@@ -18,6 +18,7 @@ from tcdebug.compiler.codegen.triton.tiles import Tile, TileDimension
 from tcdebug.compiler.ir.arithmetic.index import Axis, Index, product
 from tcdebug.compiler.ir.arithmetic.index_text import render
 from tcdebug.compiler.ir.operations import SCANS
+from tcdebug.compiler.schedule.inlining.inlining_cost import JOINED
 
 ROW = frozenset(("x",))
 BOTH = frozenset(("x", "r"))
@@ -40,6 +41,26 @@ def lines_of_origin(kernel: FlatKernel) -> list[str]:
     return list(dict.fromkeys(f"# {node.origin.described}" for node in kernel.nodes))
 
 
+def joined_stores(
+    kernel: FlatKernel, storage: Mapping[str, str]
+) -> dict[str, tuple[FlatNode, ...]]:
+    """Return the points of an unrolled node, as neighbours in memory, for each of them.
+
+    Empty for kernels that accumulate, and for nodes whose points lie apart.
+    """
+    points: dict[str, list[FlatNode]] = {}
+    for node in kernel.nodes:
+        if node.name in kernel.stored and not kernel.accumulates and not node.scatters:
+            points.setdefault(storage[node.name], []).append(node)
+    found = [
+        tuple(nodes)
+        for nodes in points.values()
+        if len(nodes) in JOINED
+        and all((n.address - nodes[0].address).constant == k for k, n in enumerate(nodes))
+    ]
+    return {node.name: nodes for nodes in found for node in nodes}
+
+
 class TritonKernelWriter:
     """Writes one kernel: the indices of the tile, then the nodes, sweep by sweep."""
 
@@ -60,6 +81,7 @@ class TritonKernelWriter:
         self.part = part
         self.arguments = [*arguments, "program"] if part else arguments
         self.emit = TritonEmitter(tile, storage)
+        self.joined = joined_stores(self.kernel, storage)
 
     def write(self) -> str:
         """Return the source of the function."""
@@ -155,7 +177,10 @@ class TritonKernelWriter:
             return
         value = self.emit.value(node.body)
         self.emit.values[node.name] = value
-        if node.name in self.kernel.stored:
+        if node.name in self.joined:
+            if node is self.joined[node.name][-1]:
+                self.emit.store_joined(self.joined[node.name])
+        elif node.name in self.kernel.stored:
             self.emit.store(node, value)
 
     def _accumulator(self, node: FlatNode) -> TritonAccumulator:

@@ -69,6 +69,18 @@ def float16_quotient(a, b):
 
 
 @triton.jit
+def bfloat16_log(x):
+    """Return the logarithm of a bfloat16 number in float32, to be rounded to bfloat16.
+
+    The instruction takes numbers below 2^-126 for zeros. The rounded result was that of `log` for
+    each of the 65536 numbers.
+    """
+    small = x < 2.0**-100
+    found = libdevice.fast_log2f(tl.where(small, x * 2.0**64, x))
+    return (found - tl.where(small, 64.0, 0.0)) * 0.6931471805599453
+
+
+@triton.jit
 def shift_left(a, b):
     """Shift left. The result is 0 for a count that is negative or too large."""
     bits: tl.constexpr = a.dtype.primitive_bitwidth
@@ -257,6 +269,25 @@ def one_plus_erf(x):
     q = tl.fma(q, size, 1.6279085874557495)
     tail = libdevice.exp2(q * size * -1.0)
     return tl.where(x < 0, tail, 2.0 - tail)
+
+
+@triton.jit
+def joined_places(first, COUNT: tl.constexpr):
+    """Return the places of neighbours along a new last dimension, of which `first` are first."""
+    return tl.expand_dims(first, 2) + tl.arange(0, COUNT)[None, None, :]
+
+
+@triton.jit
+def joined2(a, b):
+    """Return two values as neighbours along a new last dimension."""
+    return tl.join(a, b)
+
+
+@triton.jit
+def joined4(a, b, c, d):
+    """Return four values as neighbours along a new last dimension."""
+    pairs = tl.join(tl.join(a, c), tl.join(b, d))
+    return tl.reshape(pairs, (a.shape[0], a.shape[1], 4))
 
 
 @triton.jit

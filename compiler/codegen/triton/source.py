@@ -11,6 +11,7 @@ from tcdebug.compiler.codegen.kernels.call import KernelCall, describe
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, flatten
 from tcdebug.compiler.codegen.kernels.loop_order import by_strides
 from tcdebug.compiler.codegen.kernels.sharing import numbered_text, shared
+from tcdebug.compiler.codegen.kernels.unroll import Unrolled, unrolled_choices
 from tcdebug.compiler.codegen.kernels.unrolled_rows import unrolled_rows
 from tcdebug.compiler.codegen.triton.accumulate import KINDS
 from tcdebug.compiler.codegen.triton.combo import with_combos
@@ -161,10 +162,16 @@ def _divided(
     collapse = gate.allows("codegen.collapse", kernel.subject)
     flat = flatten(kernel, buffers, collapse=collapse)
     call = describe(kernel, flat, buffers)
-    rows = unrolled_rows(flat) if runs_along_outer(flat) else None
-    if rows is not None and gate.allows("codegen.unroll", kernel.subject):
-        flat, call = rows.kernel, replace(call, points=rows.names)
+    points = _unrolled(flat)
+    if points is not None and gate.allows("codegen.unroll", kernel.subject):
+        flat, call = points.kernel, replace(call, points=points.names)
     return flat, call, _tile(flat, kernel.subject, gate)
+
+
+def _unrolled(flat: FlatKernel) -> Unrolled | None:
+    if not flat.accumulates:
+        return unrolled_choices(flat)
+    return unrolled_rows(flat) if runs_along_outer(flat) else None
 
 
 def _tile(flat: FlatKernel, subject: str, gate: Gate) -> Tile:

@@ -63,7 +63,7 @@ LIBDEVICE = frozenset(
 LIBRARY = frozenset(
     (
         "philox", "sign", "shift_left", "shift_right", "trunc_mod", "one_plus_erf",
-        "float16_quotient",
+        "float16_quotient", "bfloat16_log",
     )
 )  # fmt: skip
 """Operations of `library` with the same name."""

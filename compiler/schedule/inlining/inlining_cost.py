@@ -41,6 +41,8 @@ The gradient of GLU computes a sigmoid, 13 operations, for each half of its resu
 """
 INDEX_ARITHMETIC = 16
 """The most operations of an index on a GPU that each of its consumers computes."""
+JOINED = (2, 4)
+"""How many neighbours, which lie along the last axis, a program on a GPU joins to one store."""
 HELD = 1.25
 """What it is worth on a GPU to save a byte that would be held between kernels."""
 FEW = 16
@@ -97,7 +99,8 @@ class InliningCost:
             guarded_reads(consumer, producer.name),
             max(1, estimate(producer.out.numel)),
         )
-        cut = producer.out.device.type == "cpu" and consumer.name not in self._accumulated
+        on_cpu = producer.out.device.type == "cpu"
+        cut = (on_cpu or _is_stack(consumer)) and consumer.name not in self._accumulated
         if found.places > 1 and not (cut and found.elements <= found.domain):
             return False
         cheap, evaluated = CHEAP_ARITHMETIC, found.elements if cut else found.domain
@@ -110,6 +113,13 @@ class InliningCost:
             again = max(0.0, found.elements / elements - 1)
             return _cheap_on_gpu(producer, consumer, more, again)
         return more * (work + 1) <= cheap
+
+
+def _is_stack(node: LoopNode) -> bool:
+    """Return whether a GPU computes each operand of a join of functions once (`codegen.unroll`)."""
+    return (
+        type(node) is Pointwise and node.axes[-1:] != () and node.axes[-1].size.constant in JOINED
+    )
 
 
 def _cheap_on_gpu(producer: Pointwise, consumer: LoopNode, more: float, again: float) -> bool:

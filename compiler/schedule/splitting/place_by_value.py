@@ -24,12 +24,8 @@ from tcdebug.compiler.ir.build import call, constant, index_value
 from tcdebug.compiler.ir.expr import Call, Expr, Guarded, Indirect, Load, indices, walk
 from tcdebug.compiler.ir.graph import Buffer, Graph, Node, Reduction
 from tcdebug.compiler.ir.operations import FLOATS, INTEGERS
-from tcdebug.compiler.schedule.splitting.split_reduction import (
-    DEVICES,
-    count_of_pieces,
-    fresh,
-    reads_across,
-)
+from tcdebug.compiler.schedule.splitting.pieces import count_of_pieces, reads_across
+from tcdebug.compiler.schedule.splitting.split_reduction import DEVICES, fresh
 
 UNIT = "fuse.place_by_value"
 EXTREMES = {"argmax": "max", "argmin": "min"}

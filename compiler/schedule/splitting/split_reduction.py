@@ -12,16 +12,15 @@ elements between them are not stored.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
 
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.arithmetic.index import Atom, Axis, Index, product, to_index
-from tcdebug.compiler.ir.arithmetic.size_estimate import estimate, nearest, stride
+from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
 from tcdebug.compiler.ir.build import call, constant, index_value
-from tcdebug.compiler.ir.cost import itemsize
 from tcdebug.compiler.ir.expr import Expr, Guarded, Load, loads
 from tcdebug.compiler.ir.graph import (
     Buffer,
@@ -31,9 +30,9 @@ from tcdebug.compiler.ir.graph import (
     Reduction,
     Scan,
     contiguous_strides,
-    loaded_addresses,
 )
 from tcdebug.compiler.ir.operations import SCANS, neutral
+from tcdebug.compiler.schedule.splitting.pieces import Pieces, along, by_stride, pieces
 from tcdebug.compiler.schedule.splitting.split_variance import (
     DividedSum,
     split_distances,
@@ -43,38 +42,10 @@ from tcdebug.compiler.schedule.splitting.split_variance import (
 UNIT = "fuse.split_reduction"
 DEVICES = ("cuda",)
 KINDS = ("sum", "prod", "max", "min")
-PROGRAMS = 132 * 8
-"""The number of programs of 8 warps that keeps a large GPU busy."""
-PIECE = 4096
-"""The fewest elements that a program should combine."""
-CACHE, CACHED = 1 << 25, 1 << 14
-"""Of more bytes that are read twice, pieces have at most so many, to be in a cache once again."""
-MOST = 1 << 12
-"""More pieces of each row take longer to combine than to read twice from memory."""
-FEWEST = 4
-"""Fewer pieces than this are not worth a second step."""
-FEWEST_ACROSS = 8
-"""The same if the inner axes are strided. Few programs then have more warps instead."""
-MANY, FEW = 512, 64
-"""From so many pieces each, several variances, but at most so many, are combined in two steps."""
-COLUMN_BYTES = 128
-"""Bytes of neighbouring results that one program computes if the inner axes are strided."""
-
-
-@dataclass(frozen=True)
-class Pieces:
-    """How the elements of a reduction are divided.
-
-    Each point of the axes in `whole` is in another piece, and `cut` is divided in `count`. The
-    pieces take its elements in `turns`, or neighbours. The partial results of a piece are
-    neighbours in memory, or those of all pieces for a result are, if pieces are `inside`.
-    """
-
-    whole: tuple[Axis, ...]
-    cut: Axis | None = None
-    count: int = 1
-    turns: bool = False
-    inside: bool = False
+MANY = 1 << 12
+"""From so many pieces of each row, they are combined in two steps."""
+MANY_VARIANCES, FEW = 512, 64
+"""From so many pieces each, several variances, but at most so many, are combined so, too."""
 
 
 def split_reductions(graph: Graph, gate: Gate) -> tuple[Graph, dict[str, str]]:
@@ -93,10 +64,10 @@ def split_reductions(graph: Graph, gate: Gate) -> tuple[Graph, dict[str, str]]:
     left: list[Node] = [*reversed(graph.nodes)]
     while left:
         node = left.pop()
-        reduction = node if isinstance(node, Reduction) else None
         total = divided.get(means.get(node.name, ""))
-        twice = node.name in read_twice
-        found = pieces(reduction, buffers, twice=twice) if reduction else None
+        found = None
+        if isinstance(node, Reduction) and _is_divisible(node):
+            found = pieces(node, buffers, twice=node.name in read_twice)
         if (found is None and total is None) or not gate.allows(UNIT, node.name):
             nodes.append(node)
             if (row := _rows(node, summed, buffers)) is not None:
@@ -108,7 +79,7 @@ def split_reductions(graph: Graph, gate: Gate) -> tuple[Graph, dict[str, str]]:
         if total is not None:
             first, last = split_distances(node, total, name)
             buffers[name] = first.out
-            nodes += (first, *_again(last, buffers, taken))
+            nodes += (first, *_again(last, buffers, taken, MANY_VARIANCES))
         elif rows := _rows_of_operands(node, summed):
             first, last = _split_by_rows(node, rows, name)
             buffers[name] = first.out
@@ -118,8 +89,13 @@ def split_reductions(graph: Graph, gate: Gate) -> tuple[Graph, dict[str, str]]:
             assert found is not None
             divided[node.name] = halves = split(node, found, name)
             buffers[name] = halves.pieces.out
-            nodes += (halves.pieces, halves.combined)
+            nodes += (halves.pieces, *_again(halves.combined, buffers, taken))
     return replace(graph, nodes=tuple(nodes)), parts
+
+
+def _is_divisible(node: Reduction) -> bool:
+    """Return whether programs of a GPU combine elements, in any order."""
+    return node.out.device.type in DEVICES and node.kind in KINDS
 
 
 def _sums_of_means(graph: Graph) -> dict[str, str]:
@@ -137,135 +113,18 @@ def fresh(name: str, taken: set[str]) -> str:
     return name
 
 
-def pieces(node: Reduction, buffers: Mapping[str, Buffer], *, twice: bool = False) -> Pieces | None:
-    """Return how to divide the elements of a reduction; None if it stays as it is.
+def _again(
+    node: Reduction, buffers: Mapping[str, Buffer], taken: set[str], many: int = MANY
+) -> tuple[Node, ...]:
+    """Divide a reduction that combines the results of many pieces.
 
-    If they are read `twice`, for a mean and a variance, pieces are small enough for a cache.
-    """
-    if node.out.device.type not in DEVICES or node.kind not in KINDS:
-        return None
-    across = reads_across(node, buffers)
-    wanted = count_of_pieces(node, across=across)
-    if wanted < (FEWEST_ACROSS if across else FEWEST):
-        return None
-    if twice and (cached := _cached_pieces(node, across=across)) <= MOST:
-        wanted = max(wanted, cached)
-    if not across:
-        return _along(node, _by_stride(node, buffers)[::-1], wanted)
-    found = _one_axis(node, wanted)
-    if len(node.reduced) > 1 and (found is None or found.count * 2 < wanted):
-        return _along(node, _by_stride(node, buffers), wanted)
-    return found
-
-
-def count_of_pieces(node: Reduction | Scan, *, across: bool) -> int:
-    """Return how many pieces of each row keep a GPU busy; 0 if rows have few elements.
-
-    `across` is what `reads_across` returns.
-    """
-    rows = estimate(product(a.size for a in node.axes))
-    inner = estimate(product(a.size for a in node.reduced))
-    if rows == 0 or inner == 0 or (rows >= PROGRAMS * 8 and not across):
-        return 0
-    together = _together(node, across=across)
-    programs = max(1, rows // together)
-    busy = PROGRAMS * 2 if across else PROGRAMS  # programs of 4 warps if across
-    return min(busy // programs, inner * together // PIECE)
-
-
-def _cached_pieces(node: Reduction, *, across: bool) -> int:
-    """Return how many pieces of each row fit a cache; 0 if all elements do."""
-    size = itemsize(_source(node))
-    if estimate(product(a.size for a in (*node.axes, *node.reduced))) * size <= CACHE:
-        return 0
-    inner = estimate(product(a.size for a in node.reduced))
-    return inner * _together(node, across=across) * size // CACHED
-
-
-def _together(node: Reduction | Scan, *, across: bool) -> int:
-    """Return how many neighbouring results one program computes."""
-    rows = estimate(product(a.size for a in node.axes))
-    return min(COLUMN_BYTES // itemsize(_source(node)), rows) if across else 1
-
-
-def _one_axis(node: Reduction, wanted: int) -> Pieces | None:
-    """Divide one axis, without a remainder if possible.
-
-    If the elements of all results at one place are few neighbours in memory, pieces take such
-    places in turns, so that programs of several pieces read neighbours, too.
-    """
-    row_bytes = estimate(product(a.size for a in node.axes)) * itemsize(_source(node))
-    turns = row_bytes < COLUMN_BYTES
-    exact = [
-        (abs(n - wanted), -estimate(a.size), n, a)
-        for a in node.reduced
-        for n in _divisors(a.size.constant, wanted)
-    ]
-    if exact:
-        *_, count, cut = min(exact, key=lambda found: found[:3])
-        return Pieces((), cut, count, turns)
-    longest = max(node.reduced, key=lambda a: estimate(a.size))
-    count = min(wanted, estimate(longest.size) // 2)
-    return Pieces((), longest, count, turns) if count >= 2 else None
-
-
-def _along(node: Reduction, axes: Sequence[Axis], wanted: int) -> Pieces:
-    """Divide axes, the first ones first, until there are as many pieces as wanted."""
-    whole: list[Axis] = []
-    for axis in axes:
-        size = estimate(axis.size)
-        if size > wanted:
-            counts = _divisors(axis.size.constant, wanted)
-            count = min(counts, key=lambda n: abs(n - wanted), default=min(wanted, size // 2))
-            if count < size:
-                return Pieces(tuple(whole), axis, count)
-        whole.append(axis)
-        wanted //= size
-        if wanted < 2:
-            break
-    return Pieces(tuple(whole))
-
-
-def _by_stride(node: Reduction, buffers: Mapping[str, Buffer]) -> list[Axis]:
-    """Return the reduced axes, the nearest in memory first."""
-    found = loaded_addresses(node, buffers)
-    return sorted(node.reduced, key=lambda a: sum(stride(address, a) for address in found))
-
-
-def _source(node: Reduction | Scan) -> torch.dtype:
-    """Return the widest dtype that a reduction or scan reads."""
-    read = [load.dtype for load in loads(node.body) if load.index]
-    return max(read, key=itemsize, default=node.body.dtype)
-
-
-def reads_across(node: Reduction | Scan, buffers: Mapping[str, Buffer]) -> bool:
-    """Return whether most elements are closest in memory to those of neighbouring results.
-
-    Elements that several results share do not count, unless all are shared.
-    """
-    axes, results = (*node.axes, *node.reduced), frozenset(node.axes)
-    found = loaded_addresses(node, buffers)
-    own = [address for address in found if address.axes & results]
-    along = [nearest(address, axes) for address in own or found]
-    return sum(a in node.axes for a in along) > sum(a in node.reduced for a in along)
-
-
-def _divisors(size: int | None, wanted: int) -> list[int]:
-    """Return the divisors of a size from half to twice the wanted number of pieces."""
-    if size is None:
-        return []
-    return [n for n in range(max(2, wanted // 2), wanted * 2 + 1) if size % n == 0]
-
-
-def _again(node: Reduction, buffers: Mapping[str, Buffer], taken: set[str]) -> tuple[Node, ...]:
-    """Divide a reduction that combines the results of many pieces, if it has few results.
-
-    One program would take longer to combine the variances of pieces than all programs to read them.
+    If it has few results, `many` is the least number of pieces of each: one program would take
+    longer to combine the variances of pieces than all programs to read them.
     """
     inner, rows = (estimate(product(a.size for a in axes)) for axes in (node.reduced, node.axes))
-    if inner < MANY or not 1 < rows <= FEW:
+    if inner < (many if 1 < rows <= FEW else MANY):
         return (node,)
-    by = _along(node, _by_stride(node, buffers)[::-1], math.isqrt(inner))
+    by = along(node, by_stride(node, buffers)[::-1], math.isqrt(inner))
     halves = split(node, by, fresh(f"{node.name}_piece", taken))
     return halves.pieces, halves.combined
 

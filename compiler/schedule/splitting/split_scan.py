@@ -16,14 +16,12 @@ from tcdebug.compiler.ir.arithmetic.index import ONE, ZERO, Axis, Index, to_inde
 from tcdebug.compiler.ir.build import call, index_value
 from tcdebug.compiler.ir.expr import Guarded, Load
 from tcdebug.compiler.ir.graph import Buffer, Graph, Node, Pointwise, Scan, contiguous_strides
+from tcdebug.compiler.schedule.splitting.pieces import FEWEST, count_of_pieces, reads_across
 from tcdebug.compiler.schedule.splitting.split_reduction import (
     DEVICES,
-    FEWEST,
-    count_of_pieces,
     cut_axis,
     fresh,
     neutral_of,
-    reads_across,
 )
 
 UNIT = "fuse.split_scan"

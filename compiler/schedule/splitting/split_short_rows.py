@@ -29,7 +29,8 @@ from tcdebug.compiler.ir.graph import (
     loaded_addresses,
 )
 from tcdebug.compiler.ir.operations import FLOATS
-from tcdebug.compiler.schedule.splitting.split_reduction import KINDS, Pieces, fresh, split
+from tcdebug.compiler.schedule.splitting.pieces import Pieces
+from tcdebug.compiler.schedule.splitting.split_reduction import KINDS, fresh, split
 
 UNIT = "fuse.split_short_rows"
 DEVICES = ("cpu",)

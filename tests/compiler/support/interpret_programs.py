@@ -21,7 +21,7 @@ from tcdebug.compiler.operators.philox import random_bits
 from tcdebug.compiler.schedule import combo_kernels, in_place
 from tcdebug.compiler.schedule.fusing import scans, scatters
 from tcdebug.compiler.schedule.inlining import between_kernels, recompute
-from tcdebug.compiler.schedule.splitting import split_reduction, split_scan
+from tcdebug.compiler.schedule.splitting import pieces, split_reduction, split_scan
 
 INF = float("inf")
 LOOPED = ("codegen.persistent",)
@@ -101,6 +101,11 @@ def in_pieces() -> dict[str, Program]:
         "short pieces of softmax and of variances": (
             lambda x, y: (x.softmax(0), torch.var_mean(x + 9, 0), y.var(), y.softmax(0), y.std(0)),
             (r(1003, 5), r(1024, 3).double()),
+            (),
+        ),
+        "short pieces of variances, combined in two steps": (
+            lambda x, y, z: (torch.var_mean(x, 0), y.std(0), z.var(), z.var((0, 2))),
+            (r(2003, 3), r(1024, 70).double(), r(30, 4, 31)),
             (),
         ),
         "short pieces of permuted and sliced memory": (
@@ -325,11 +330,25 @@ def between(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return (largest * scaled.mean(0)).sum(1), (high - scaled.mean(0)).amax(1)
 
 
+def stacked(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Functions beside each other along a new last axis, and numbers that are rotated in pairs."""
+    first, second = x.unflatten(-1, (-1, 2)).unbind(-1)
+    rotated = torch.stack((first * y - second * (y + 1), first * (y + 1) + second * y), -1)
+    return (
+        rotated.flatten(-2),
+        torch.stack((first.sin(), y.expand_as(first), first * y, second), -1).exp(),
+        torch.stack((first.bfloat16(), second.bfloat16()), -1) * 2,
+        torch.cat((first.unsqueeze(-1), x.unflatten(-1, (-1, 2)).exp()), -1),
+    )
+
+
 def further_programs() -> dict[str, Program]:
     """Programs with indices, random bits, scans, integers and special values."""
     r, whole = torch.randn, torch.arange
     bits = random_bits()
     return {
+        "stacked along a new last axis": (stacked, (r(3, 70, 26), r(70, 13)), ()),
+        "logarithms of bfloat16": (lambda x: (x.log(), x.abs().log()), (HALVES.bfloat16(),), ()),
         "index": (lambda x, i: x[i] * 2, (r(20, 6), torch.tensor([1, -1, 5])), ()),
         "random bits": (
             lambda seed: bits(seed, 2**40 + 3, [5, 70]),
@@ -414,12 +433,15 @@ def main(step: int = 6) -> None:
     for unit in OF_GPUS:
         unit.DEVICES = ("cpu",)
     in_place.LOADS_STORED = ()
-    usual = split_reduction.PIECE
+    usual = pieces.PIECE
+    held = pieces.CACHE, pieces.CACHED, split_reduction.MANY
     torch.manual_seed(0)
     every = {**programs(), **further_programs(), **combined(), **in_pieces()}
     for name, program in list(every.items())[::step]:
         written.row = TAKEN.get(name)
-        split_reduction.PIECE = IN_PIECES if name.startswith("short pieces") else usual
+        pieces.PIECE = IN_PIECES if name.startswith("short pieces") else usual
+        steps = (0, IN_PIECES * 4, 16) if name.endswith("in two steps") else held
+        pieces.CACHE, pieces.CACHED, split_reduction.MANY = steps
         wrong = difference(program)
         sys.stdout.write(f"{name}\t{len(written.sources)}\t{wrong}\n")
         written.sources.clear()

@@ -26,7 +26,11 @@ TYPES = {
 class Libdevice:
     """Functions that the interpreter lacks, implemented in torch."""
 
-    NAMES: ClassVar[dict[str, str]] = {"rint": "round", "fast_dividef": "divide"}
+    NAMES: ClassVar[dict[str, str]] = {
+        "rint": "round",
+        "fast_dividef": "divide",
+        "fast_log2f": "log2",
+    }
 
     def __getattr__(self, name: str) -> Any:
         import triton.language as tl  # noqa: PLC0415 # only here, with the interpreter on

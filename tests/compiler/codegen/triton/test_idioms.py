@@ -34,6 +34,22 @@ def test_a_division_by_an_approximate_exponential_is_approximate(function: Funct
     assert "div_rn" not in text
 
 
+LOGARITHMS: dict[str, tuple[torch.dtype, Function, int]] = {
+    "of a number": (torch.bfloat16, torch.log, 1),
+    "of a logarithm": (torch.bfloat16, lambda x: x.log().log(), 2),
+    "of a number of float16": (torch.float16, torch.log, 0),
+    "that is not rounded": (torch.bfloat16, lambda x: x.float().log(), 0),
+    "of what is no number of bfloat16": (torch.bfloat16, lambda x: x.float().sin().log().to(x), 0),
+}
+
+
+@pytest.mark.parametrize("name", LOGARITHMS)
+def test_a_logarithm_is_that_of_the_hardware_if_it_rounds_to_the_same_bfloat16(name: str) -> None:
+    dtype, function, count = LOGARITHMS[name]
+    text = triton_of(lambda: (function, (cuda(300, dtype=dtype),))).text
+    assert text.count("library.bfloat16_log(") == count
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_elements_outside_of_a_mask_are_no_zeros_which_take_longer_to_divide(
     dtype: torch.dtype,
