@@ -17,6 +17,7 @@ FUSION = {
     "fuse.inline": "compute a producer inside its consumers instead of storing it",
     "fuse.vertical": "run a producer and its consumer in one loop nest",
     "fuse.reduction": "run a reduction and what surrounds it in one loop nest",
+    "fuse.equal_elements": "reduce elements that are equal along an axis once",
     "fuse.place_by_value": "find the place of an extreme by comparing elements with it",
     "fuse.split_reduction": "split a reduction to few elements among the programs of a GPU",
     "fuse.split_short_rows": "on a CPU, reduce the outer axes before a short innermost one",

@@ -22,6 +22,7 @@ from tcdebug.compiler.schedule.inlining.recompute import recompute_producers
 from tcdebug.compiler.schedule.inlining.short_choices import apart
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 from tcdebug.compiler.schedule.memory_order import in_memory_order
+from tcdebug.compiler.schedule.splitting.equal_elements import reduce_equal_elements_once
 from tcdebug.compiler.schedule.splitting.place_by_value import places_by_value
 from tcdebug.compiler.schedule.splitting.split_across import apart_across
 from tcdebug.compiler.schedule.splitting.split_reduction import split_reductions
@@ -35,7 +36,8 @@ PREFIX = {"cpu": "cpp", "cuda": "triton"}
 
 def schedule_graph(graph: Graph, gate: Gate) -> Schedule:
     """Return the kernels and extern calls of a graph, fused as far as the gate allows."""
-    graph = recompute_producers(places_by_value(graph, gate), gate)
+    graph = places_by_value(reduce_equal_elements_once(graph, gate), gate)
+    graph = recompute_producers(graph, gate)
     graph, repeated = split_short_rows(graph, gate)
     graph, wide = widen_gathers(graph, gate)
     graph, divided = split_reductions(graph, gate)

@@ -15,7 +15,7 @@ CLOSED = (
     *(f"partition.{name}" for name in ("cse", "donate", "min_cut", "narrow_places")),
     "partition.recompute",
     *(f"fuse.{name}" for name in ("inline", "vertical", "reduction", "horizontal", "combo")),
-    *(f"fuse.{name}" for name in ("place_by_value", "prologue", "epilogue")),
+    *(f"fuse.{name}" for name in ("equal_elements", "place_by_value", "prologue", "epilogue")),
     *(f"fuse.{name}" for name in ("recompute", "split_reduction", "split_scan")),
     *(f"fuse.{name}" for name in ("split_short_rows", "wide_gathers", "column_sums")),
     *UNITS,
