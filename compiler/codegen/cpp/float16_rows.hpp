@@ -69,7 +69,7 @@ __attribute__((noinline)) static void round_some(float* values, int64_t count) {
 }
 // Few vectors are converted in registers: whole ones, then 8 or 4 numbers. Others overlap.
 #if defined(TCD_HALVES)
-#define TCD_FEW(count) (__builtin_constant_p(count) && count > 0 && count <= 4 * TCD_HALVES)
+#define TCD_FEW(count) (__builtin_constant_p(count) && count > 0 && count <= 64)
 typedef float WideFour __attribute__((vector_size(16)));
 typedef float WideEight __attribute__((vector_size(32)));
 typedef int16_t HalfEight __attribute__((vector_size(16)));
@@ -103,7 +103,7 @@ __attribute__((always_inline)) static inline void widen(
 #if defined(TCD_HALVES)
   if (TCD_FEW(count)) {
     int64_t k = 0;
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (; k + TCD_HALVES <= count; k += TCD_HALVES) widen_at(from, k, to);
     if (k + 8 <= count) widen_eight(from + k, to + k), k += 8;
     if (k + 4 <= count) widen_four(from + k, to + k), k += 4;
@@ -119,7 +119,7 @@ __attribute__((always_inline)) static inline void narrow(
 #if defined(TCD_HALVES)
   if (TCD_FEW(count)) {
     int64_t k = 0;
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (; k + TCD_HALVES <= count; k += TCD_HALVES) narrow_at(from, k, to);
     if (k + 8 <= count) narrow_eight(from + k, to + k), k += 8;
     if (k + 4 <= count) narrow_four(from + k, to + k), k += 4;
@@ -134,7 +134,7 @@ __attribute__((always_inline)) static inline void round_all(float* values, int64
 #if defined(TCD_HALVES)
   if (TCD_FEW(count)) {
     int64_t k = 0;
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (; k + TCD_HALVES <= count; k += TCD_HALVES) round_at(values, k);
     if (k < count && count >= TCD_HALVES) round_at(values, count - TCD_HALVES), k = count;
     for (; k < count; ++k) values[k] = round_to_float16(values[k]);

@@ -30,16 +30,16 @@ from tcdebug.compiler.codegen.cpp.variants import (
     points,
     waits_for_memory,
 )
-from tcdebug.compiler.codegen.kernels.call import KernelCall, describe
-from tcdebug.compiler.codegen.kernels.column_values import with_column_values
-from tcdebug.compiler.codegen.kernels.cut_axes import with_cut_axes
-from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, flatten
-from tcdebug.compiler.codegen.kernels.half_pairs import (
+from tcdebug.compiler.codegen.halves.half_pairs import (
     Paired,
     paired_across_rows,
     paired_along_rows,
 )
-from tcdebug.compiler.codegen.kernels.half_values import has_half_values, with_half_values
+from tcdebug.compiler.codegen.halves.half_values import has_half_values, with_half_values
+from tcdebug.compiler.codegen.kernels.call import KernelCall, describe
+from tcdebug.compiler.codegen.kernels.column_values import with_column_values
+from tcdebug.compiler.codegen.kernels.cut_axes import with_cut_axes
+from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, flatten
 from tcdebug.compiler.codegen.kernels.joined_axes import joined_for_lanes
 from tcdebug.compiler.codegen.kernels.loop_order import by_strides
 from tcdebug.compiler.codegen.kernels.sharing import numbered_text, shared

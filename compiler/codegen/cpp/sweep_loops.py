@@ -223,7 +223,8 @@ class SweepWriter:
         pragma = self._simd(nodes, accumulators)
         threads, run = "", None
         if self.choices.in_runs and self.lane is None and "simd" in pragma and not missed:
-            run, threads, pragma = enter_runs(emit, self.kernel, (low, high), pragma)
+            groups, bounds = not self.choices.reversed_rows, (low, high)
+            run, threads, pragma = enter_runs(emit, self.kernel, bounds, pragma, groups=groups)
             low, high = index_text(run.first), run.high
         for axis in last:
             emit.enter(loop(axis, low, high, rows), (axis,))

@@ -18,8 +18,8 @@ import torch
 
 from tcdebug.compiler.codegen.cpp.emitters.emit import CppEmitter
 from tcdebug.compiler.codegen.cpp.emitters.text import index_text, loop
+from tcdebug.compiler.codegen.halves.half_pairs import PAIR
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
-from tcdebug.compiler.codegen.kernels.half_pairs import PAIR
 from tcdebug.compiler.ir.arithmetic.index import Atom, Axis, Index, to_index
 from tcdebug.compiler.ir.cost import LONGEST_TRANSPOSED_ROW
 from tcdebug.compiler.ir.expr import Expr, Guarded, Indirect, Load, rewrite, walk

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import torch
 
+from tcdebug.compiler.codegen.halves.half_values import EXTREMES
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
-from tcdebug.compiler.codegen.kernels.half_values import EXTREMES
 from tcdebug.compiler.ir.expr import Call, Constant, Expr, rewrite
 from tcdebug.compiler.ir.representable import Representable
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
+from tcdebug.compiler.codegen.halves.late_rounding import rounded_late
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
 from tcdebug.compiler.codegen.kernels.sweeps import Segment, of_other_sweeps, segments
 from tcdebug.compiler.codegen.triton.accumulate import TritonAccumulator, TritonScan
@@ -74,7 +75,7 @@ class TritonKernelWriter:
         part: bool = False,
     ) -> None:
         """`part` makes a function that a combo kernel calls with the number of the program."""
-        kernel = with_idioms(kernel)
+        kernel = with_idioms(rounded_late(kernel))
         self.kernel, self.online = (kernel, {}) if tile.persistent else online(kernel)
         self.tile = tile
         self.storage = storage

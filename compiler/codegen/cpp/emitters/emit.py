@@ -18,9 +18,9 @@ from tcdebug.compiler.codegen.cpp.emitters.text import (
     literal,
     operation,
 )
+from tcdebug.compiler.codegen.halves.half_pairs import PAIR
+from tcdebug.compiler.codegen.halves.half_values import as_float, rounds
 from tcdebug.compiler.codegen.kernels.flatten import FlatNode, reads_apart
-from tcdebug.compiler.codegen.kernels.half_pairs import PAIR
-from tcdebug.compiler.codegen.kernels.half_values import as_float, rounds
 from tcdebug.compiler.ir.arithmetic.index import ZERO, Atom, Axis, Index
 from tcdebug.compiler.ir.arithmetic.index_text import render
 from tcdebug.compiler.ir.arithmetic.order import is_positive

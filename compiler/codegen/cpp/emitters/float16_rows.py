@@ -16,14 +16,19 @@ import torch
 from tcdebug.compiler.codegen.cpp.emitters.emit import INNERMOST, CppEmitter, Place, PointRun
 from tcdebug.compiler.codegen.cpp.emitters.levels import clauses, divided, needed_lines
 from tcdebug.compiler.codegen.cpp.emitters.text import Block, CppIndex
+from tcdebug.compiler.codegen.halves.half_values import NARROW, as_float
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
-from tcdebug.compiler.codegen.kernels.half_values import NARROW, as_float
 from tcdebug.compiler.ir.arithmetic.index import Axis, Index, to_index
 from tcdebug.compiler.ir.arithmetic.index_text import render
 from tcdebug.compiler.ir.expr import Call, Expr, IndexValue, Indirect, Load, walk
 
+GROUP, GROUPS = 32, 4
+"""The points that are converted at once in registers, and the fewest of them in a row.
+
+On two cores with AVX2, `softshrink` of 802,816 numbers takes 182 us so, and 303 us in runs.
+"""
 POINTS = 256
-"""The points of a row that are converted at once where it is not visited in blocks."""
+"""The same through memory, in rows whose length is not known or in which groups cannot overlap."""
 POINTS_OF_SUM = 1024
 """The same in a loop with a reduction, whose lanes are added each time that it ends."""
 BACKWARDS = -1
@@ -87,18 +92,28 @@ class RunOfRow(PointRun):
 
 
 def enter_runs(
-    emit: CppEmitter, kernel: FlatKernel, bounds: tuple[str, str], pragma: str
+    emit: CppEmitter, kernel: FlatKernel, bounds: tuple[str, str], pragma: str, *, groups: bool
 ) -> tuple[RunOfRow, str, str]:
     """Open a loop over the runs of a row, whose points are to be visited in a loop inside.
 
     The pragma of a loop over all points becomes one of the outer loop and one of the inner loop.
-    A row that is a single run gets a block instead of the outer loop.
+    A row that is a single run gets a block instead of the outer loop. If `groups` are allowed, runs
+    are groups where possible.
     """
     axis, (low, high) = kernel.inner[-1], bounds
     start, end = emit.fresh(f"{axis.name}_run"), emit.fresh("end")
     most, size = POINTS_OF_SUM if kernel.accumulates else POINTS, axis.size.constant
     is_whole = size is not None and size <= most
-    if is_whole:  # g++ does not vectorize all loops within one of a single step
+    count = f"{end} - {start}"
+    if groups and (overlap := _overlap_of_groups(kernel, low, high)) is not None:
+        is_whole, most, count = False, GROUP, str(GROUP)
+        next_one = emit.fresh(f"{axis.name}_group") if overlap else start
+        emit.enter(f"for (int64_t {next_one} = {low}; {next_one} < {high}; {next_one} += {GROUP})")
+        if overlap:
+            last = int(high) - GROUP
+            emit.innermost.add(f"const int64_t {start} = index_min({next_one}, {last});")
+        emit.innermost.add(f"const int64_t {end} = {start} + {GROUP};")
+    elif is_whole:  # g++ does not vectorize all loops within one of a single step
         emit.enter()
         emit.innermost.add(f"const int64_t {start} = {low};")
         emit.innermost.add(f"const int64_t {end} = {high};")
@@ -107,11 +122,24 @@ def enter_runs(
         emit.innermost.add(f"const int64_t {end} = index_min({start} + {most}, {high});")
     most = min(most, size or most)
     first = to_index(Axis(start, axis.size))
-    run = RunOfRow(axis, first, f"{end} - {start}", most, f"{axis.name} - {start}", end)
+    run = RunOfRow(axis, first, count, most, f"{axis.name} - {start}", end)
     shared, simd = "#pragma omp parallel for simd", "#pragma omp simd"
     if not pragma.startswith(shared):
         return run, "", pragma
     return run, "" if is_whole else pragma.replace(" for simd", " for"), simd
+
+
+def _overlap_of_groups(kernel: FlatKernel, low: str, high: str) -> int | None:
+    """Return by how many points the last two groups of a row overlap; None if it has no groups.
+
+    Points of two groups are computed twice, so they must not overwrite what they read.
+    """
+    if kernel.accumulates or not (low.isdigit() and high.isdigit()):
+        return None
+    length = int(high) - int(low)
+    overlap = -length % GROUP
+    overwrites = any(node.into or node.scatters for node in kernel.nodes)
+    return None if length < GROUP * GROUPS or (overlap and overwrites) else overlap
 
 
 @dataclass

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from tcdebug.compiler.codegen.kernels.half_pairs import JOINED, PAIR, PARTS
-from tcdebug.compiler.codegen.kernels.half_values import NARROW, rounds
+from tcdebug.compiler.codegen.halves.half_pairs import JOINED, PAIR, PARTS
+from tcdebug.compiler.codegen.halves.half_values import NARROW, rounds
 from tcdebug.compiler.codegen.kernels.truncating_text import TruncatingText
 from tcdebug.compiler.ir.arithmetic.index import Atom, Axis, Index, Quotient, Remainder
 from tcdebug.compiler.ir.arithmetic.index_text import render

@@ -34,7 +34,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], list[torch.Tensor], tuple[int, int
     "chain": (lambda x, y: (x * 0.3 + 1) * y, [X, Y], (2, 2, 1)),
     "extreme numbers": (lambda x: (x[:, None] * x + x) / 3, [EXTREME], (2, 4, 2)),
     "a float32 result beside it": (lambda x, y: (x * y, (x * y).float()), [X, Y], (2, 1, 1)),
-    "two types": (lambda x, y, m: torch.where(m, x * y, -x), [X, Y, Y > 0], (2, 1, 1)),
+    "two types": (lambda x, y, m: torch.where(m, x * y, -x), [X, Y, Y > 0], (2, 0, 1)),
     "softmax": (lambda x: (x * 0.3).softmax(1), [X], (4, 4, 1)),
     "columns": (lambda x: x - (x * 0.3).mean(0), [X], (2, 2, 1)),
     "scan": (lambda x, w: (x.tanh().cumsum(1) * w).exp(), [X, ROW], (2, 3, 1)),
@@ -65,6 +65,19 @@ def test_all_numbers_are_those_of_eager() -> None:
 def test_an_update_in_place_reads_what_it_overwrites_first() -> None:
     torch._dynamo.reset()
     assert "  narrow(" in kernels_as_eager(updates_what_it_read, [X.clone(), Y], exact=True)
+
+
+@pytest.mark.parametrize("length", [127, 128, 129, 159, 160, 1001])
+def test_a_row_is_converted_in_registers_in_groups_that_may_overlap(length: int) -> None:
+    """An update would read what the group before it has stored, so its groups do not overlap."""
+    torch._dynamo.reset()
+    x, y = (torch.randn(2, length) * 3).to(HALF)
+    text = kernels_as_eager(lambda x, y: (x + y).relu() * 0.3, [x, y], exact=True)
+    assert ("[32]" in text) == (length >= 128)
+    assert ("_group" in text) == (length >= 128 and length % 32 != 0)
+    torch._dynamo.reset()
+    updated = kernels_as_eager(lambda x, y: x.mul_(y), [x.clone(), y], exact=True)
+    assert ("[32]" in updated) == (length >= 128 and length % 32 == 0)
 
 
 def test_without_the_unit_conversions_are_in_the_loop() -> None:

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import torch
 
+from tcdebug.compiler.codegen.halves.late_rounding import rounded_late
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
 from tcdebug.compiler.ir.build import cast
 from tcdebug.compiler.ir.expr import Call, Expr, Guarded, Load, loads, rewrite, walk
@@ -35,6 +36,7 @@ def has_half_values(kernel: FlatKernel) -> bool:
 
 def with_half_values(kernel: FlatKernel) -> FlatKernel:
     """Return the kernel with half values as floats, and without roundings that change nothing."""
+    kernel = rounded_late(kernel)
     widening = Widening(kernel.nodes)
     nodes = [replace(n, body=widening.body(n)) for n in kernel.nodes]
     needed, changed = set(kernel.stored), list[FlatNode]()

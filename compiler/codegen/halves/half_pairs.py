@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from tcdebug.compiler.codegen.halves.half_values import NARROW, as_float
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel, FlatNode
-from tcdebug.compiler.codegen.kernels.half_values import NARROW, as_float
 from tcdebug.compiler.codegen.kernels.unroll import point_name
 from tcdebug.compiler.ir.arithmetic.index import Axis, Index, to_index
 from tcdebug.compiler.ir.build import call

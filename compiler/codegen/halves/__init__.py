@@ -1,0 +1,1 @@
+"""Arithmetic on bfloat16 and float16 numbers as floats."""
