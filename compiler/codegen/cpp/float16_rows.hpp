@@ -36,6 +36,12 @@ static inline void round_at(float* values, int64_t at) {
   __builtin_memcpy(values + at, &x, sizeof(x));
 }
 #endif
+// The points that are converted at once in rows of a known length.
+#if defined(TCD_HALVES) && TCD_HALVES == 8
+#define TCD_GROUP 32
+#else
+#define TCD_GROUP 256
+#endif
 // The last vector overlaps the one before.
 __attribute__((noinline)) static void widen_some(const float16* from, int64_t count, float* to) {
 #if defined(TCD_HALVES)

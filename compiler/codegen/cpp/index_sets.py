@@ -25,11 +25,17 @@ from tcdebug.compiler.ir.expr import (
     Load,
     indices,
     indirect_atoms,
+    loads,
     rewrite,
     walk,
 )
 from tcdebug.compiler.ir.linear_parts import SHORTEST, Changes, Linear, conjuncts, linear, truth
 
+SHORTEST_NARROW = 8
+"""SHORTEST for elements of 16 bits or fewer, for which processors without AVX-512 have no masks.
+
+A join of two images of 56 x 56 in bfloat16 took 5.5 of inductor's time with conditions, now 0.5.
+"""
 SHORTEST_DIRECT = 2
 """SHORTEST for parts that read neighbours instead of elements through an index."""
 SHORTEST_EXPENSIVE = 4
@@ -154,7 +160,8 @@ def _by_ranges(nodes: tuple[FlatNode, ...], axis: Axis, left: list[int]) -> tupl
     assert size is not None
     through = any(_reads_through(e, axis) for n in nodes for e in walk(n.body))
     direct = SHORTEST_EXPENSIVE if any(has_function(n.body) for n in nodes) else SHORTEST_DIRECT
-    shortest = direct if through else SHORTEST
+    shortest = SHORTEST_NARROW if any(map(_chooses_narrow, nodes)) else SHORTEST
+    shortest = direct if through else shortest
     parts: list[Part] = []
     ranges = [(0, size)]
     while ranges:
@@ -172,6 +179,13 @@ def _by_ranges(nodes: tuple[FlatNode, ...], axis: Axis, left: list[int]) -> tupl
             return None
         parts.append(Part(low, high, changed))
     return tuple(parts)
+
+
+def _chooses_narrow(node: FlatNode) -> bool:
+    """Return whether a node reads elements of 16 bits, or fewer, under a condition."""
+    guarded = (e for e in walk(node.body) if isinstance(e, Guarded))
+    read = (load for guard in guarded for load in loads(guard))
+    return any(load.index and load.dtype.itemsize <= 2 for load in read)
 
 
 def _rewritten(nodes: tuple[FlatNode, ...], change: Callable[[Expr], Expr]) -> tuple[FlatNode, ...]:

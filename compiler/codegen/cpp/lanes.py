@@ -72,7 +72,7 @@ class Lanes:
         block = self.emit.enter(f"for (int l = 0; l < {count}; ++l)", (self.axis,))
         block.add(f"const int64_t {self.axis.name} = from + l;")
         first = to_index(first_lane(self.axis))
-        self.emit.run(PointRun(self.axis, first, count, self.width, "l"))
+        self.emit.run(PointRun(self.axis, first, count, str(self.width), "l"))
 
     def leave(self, *, vectorize: bool) -> None:
         """Close a loop over lanes."""
@@ -265,7 +265,7 @@ def write_blocks(
             emit.enter(f"for ({first if whole else ';'} {condition} {start} += {points})")
         block = emit.enter(f"for (int l = 0; l < {points}; ++l)", (axis,))
         block.add(f"const int64_t {name} = {start} + l;")
-        emit.run(PointRun(axis, to_index(Axis(start, axis.size)), str(points), points, "l"))
+        emit.run(PointRun(axis, to_index(Axis(start, axis.size)), str(points), str(points), "l"))
         place = Axis(f"{name}_place", axis.size)
         emit.compared[axis] = to_index(place)
         body(counts)

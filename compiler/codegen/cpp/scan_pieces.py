@@ -105,7 +105,9 @@ def write_pieces(
         emit.enter(loop(block.axis, block.low, block.high), (block.axis,))
         if nodes is not pieces.scans:
             count = f"{block.high} - {block.low}"
-            emit.run(PointRun(block.axis, to_index(start), count, block.step, index_text(place)))
+            emit.run(
+                PointRun(block.axis, to_index(start), count, str(block.step), index_text(place))
+            )
         for node in nodes:
             compute(node)
             if node.name in pieces.crossing:

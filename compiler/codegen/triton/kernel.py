@@ -75,7 +75,7 @@ class TritonKernelWriter:
         part: bool = False,
     ) -> None:
         """`part` makes a function that a combo kernel calls with the number of the program."""
-        kernel = with_idioms(rounded_late(kernel))
+        kernel = rounded_late(with_idioms(kernel))
         self.kernel, self.online = (kernel, {}) if tile.persistent else online(kernel)
         self.tile = tile
         self.storage = storage

@@ -37,7 +37,7 @@ SUMS = (*FLOATS, torch.int64)
 """The dtypes whose sums are computed as products."""
 EXTREMES = ("max", "min")
 PLACES = ("argmax", "argmin")
-SAVED = 1 << 16
+SAVED, SAVED_ON_GPU = 1 << 16, 1 << 21
 """The fewest elements of equal rows that take longer to reduce than one result to copy."""
 
 
@@ -67,8 +67,8 @@ def reduce_equal_elements_once(graph: Graph, gate: Gate) -> Graph:
         if once is None or not gate.allows(UNIT, node.name):
             nodes.append(node)
             continue
-        copied = node.name not in large
-        distinct = _one_row(once, fresh(f"{node.name}_row", taken)) if copied else None
+        divides = node.name not in large
+        distinct = _one_row(once, fresh(f"{node.name}_row", taken)) if divides else None
         if distinct is None:
             nodes.append(once)
             continue
@@ -124,7 +124,8 @@ def _equal_rows(node: Reduction) -> tuple[Axis, ...]:
     equal = tuple(a for a in node.axes if a not in node.body.axes)
     rows, length = (estimate(product(a.size for a in axes)) for axes in (node.axes, node.reduced))
     distinct = estimate(product(a.size for a in node.axes if a not in equal))
-    return equal if (rows - distinct) * length >= SAVED else ()
+    worth = SAVED if node.out.device.type == "cpu" else SAVED_ON_GPU
+    return equal if (rows - distinct) * length >= worth else ()
 
 
 def _one_row(

@@ -13,7 +13,7 @@ from programs import f32
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from tcdebug.compiler import pipeline
+from tcdebug.compiler import pipeline, seams
 from tcdebug.compiler.gate.gate import Gate
 
 aten = torch.ops.aten
@@ -23,6 +23,7 @@ LAST = torch.channels_last
 @pytest.fixture(autouse=True)
 def with_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_tile": True})
+    monkeypatch.setattr(seams, "has_onednn", lambda _: True)
 
 
 class Residual(nn.Module):

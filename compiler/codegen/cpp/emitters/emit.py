@@ -54,7 +54,7 @@ class PointRun:
     axis: Axis
     first: Index
     count: str
-    most: int
+    most: str
     place: str
     """The place of the current point among them."""
 

@@ -67,17 +67,17 @@ def test_an_update_in_place_reads_what_it_overwrites_first() -> None:
     assert "  narrow(" in kernels_as_eager(updates_what_it_read, [X.clone(), Y], exact=True)
 
 
-@pytest.mark.parametrize("length", [127, 128, 129, 159, 160, 1001])
-def test_a_row_is_converted_in_registers_in_groups_that_may_overlap(length: int) -> None:
+@pytest.mark.parametrize("length", [255, 256, 257, 320, 512, 1001])
+def test_a_row_is_converted_in_groups_that_may_overlap(length: int) -> None:
     """An update would read what the group before it has stored, so its groups do not overlap."""
     torch._dynamo.reset()
     x, y = (torch.randn(2, length) * 3).to(HALF)
     text = kernels_as_eager(lambda x, y: (x + y).relu() * 0.3, [x, y], exact=True)
-    assert ("[32]" in text) == (length >= 128)
-    assert ("_group" in text) == (length >= 128 and length % 32 != 0)
+    assert ("[TCD_GROUP]" in text) == (length >= 256)
+    assert ("_group" in text) == (length >= 256 and length % 256 != 0)
     torch._dynamo.reset()
     updated = kernels_as_eager(lambda x, y: x.mul_(y), [x.clone(), y], exact=True)
-    assert ("[32]" in updated) == (length >= 128 and length % 32 == 0)
+    assert ("[TCD_GROUP]" in updated) == (length >= 256 and length % 256 == 0)
 
 
 def test_without_the_unit_conversions_are_in_the_loop() -> None:

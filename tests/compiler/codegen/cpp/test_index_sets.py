@@ -55,6 +55,16 @@ def test_a_condition_on_a_short_row_remains_a_mask(tmp_path: Path) -> None:
     assert scalar_loops(text, tmp_path) == []
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int16, torch.uint8])
+def test_a_short_row_of_elements_without_masks_is_split(dtype: torch.dtype) -> None:
+    x = (torch.randn(64, 30) * 30).to(dtype)
+    text = kernels_as_eager(lambda x: F.pad(x, (3, 3)), [x], exact=True)
+    assert text.count("for (int64_t i1 =") == 3
+    assert " ? " not in text
+    shorter = kernels(lambda x: F.pad(x, (3, 3)), x[:, :15].contiguous())
+    assert shorter.count("for (int64_t i1 =") == 1
+
+
 def test_a_loop_is_whole_with_the_unit_off() -> None:
     function, inputs, _ = SPLIT["join of rows"]
     whole = kernels(function, *inputs, off=("codegen.index_sets",))

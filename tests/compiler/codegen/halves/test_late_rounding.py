@@ -56,3 +56,13 @@ def test_a_loaded_number_is_not_converted_to_be_chosen() -> None:
         lambda: (lambda x, y: torch.where(x > 1, x * 1.1, y), (cuda(300, 57, dtype=BFLOAT16),) * 2)
     ).text
     assert text.count(".to(tl.float32)") == 1
+
+
+def test_a_chosen_quotient_and_a_chosen_logarithm_stay_approximate() -> None:
+    def chosen(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.where(x > 1, x / y, y.log())
+
+    text = triton_of(lambda: (chosen, (cuda(300, 57, dtype=BFLOAT16),) * 2)).text
+    assert "div_rn" not in text
+    assert "library.bfloat16_log(" in text
+    assert text.count(".to(tl.bfloat16)") == 1
