@@ -1,8 +1,7 @@
 """Rounds to a half type after a choice or an extreme, instead of each operand before it.
 
 Rounding keeps the order of numbers and their signs. So the larger of two rounded numbers is the
-larger number, rounded. `relu`, `clamp`, `leaky_relu` and `softshrink` of what is computed then
-convert once.
+larger number, rounded. `relu`, `clamp` and `where` of what is computed then convert once.
 """
 
 from __future__ import annotations
