@@ -66,10 +66,11 @@ def unrolled_choices(kernel: FlatKernel) -> Unrolled | None:
 
     `torch.stack` along a new last axis computes all operands at each point, and chooses one.
     """
-    found = unrolled(kernel)
+    choices = _choices(kernel)
+    found = unrolled(kernel) if choices else None
     if found is None or found.kernel.step not in JOINED:
         return None
-    return found if _choices(found.kernel) < _choices(kernel) else None
+    return found if _choices(found.kernel) < choices else None
 
 
 def _choices(kernel: FlatKernel) -> int:

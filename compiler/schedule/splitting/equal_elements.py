@@ -63,12 +63,12 @@ def reduce_equal_elements_once(graph: Graph, gate: Gate) -> Graph:
     for node in graph.nodes:
         if rows and not isinstance(node, Extern):
             node = _reading_rows(node, rows)
-        once = _once(node, buffers) if isinstance(node, Reduction) else None
+        by_rows = node.name not in large
+        once = _once(node, buffers, by_rows=by_rows) if isinstance(node, Reduction) else None
         if once is None or not gate.allows(UNIT, node.name):
             nodes.append(node)
             continue
-        divides = node.name not in large
-        distinct = _one_row(once, fresh(f"{node.name}_row", taken)) if divides else None
+        distinct = _one_row(once, fresh(f"{node.name}_row", taken)) if by_rows else None
         if distinct is None:
             nodes.append(once)
             continue
@@ -98,20 +98,33 @@ def _points(node: LoopNode) -> int:
     return estimate(product(a.size for a in (*node.axes, *node.over)))
 
 
-def _once(node: Reduction, buffers: Mapping[str, Buffer]) -> Reduction | Pointwise | None:
-    """Return a node without the axes along which all elements are equal; None if there are none."""
-    body = rewrite(node.body, lambda e: _at_first(e, buffers))
-    first = replace(node, body=body)
+def _once(
+    node: Reduction, buffers: Mapping[str, Buffer], *, by_rows: bool
+) -> Reduction | Pointwise | None:
+    """Return a node that reduces equal elements once; None if there are none.
+
+    With `by_rows`, also one whose elements differ but whose rows are equal.
+    """
+    first = replace(node, body=rewrite(node.body, lambda e: _at_first(e, buffers)))
+    shorter = _without_equal_elements(first)
+    if shorter is None and by_rows and _equal_rows(first):
+        return first
+    return shorter
+
+
+def _without_equal_elements(node: Reduction) -> Reduction | Pointwise | None:
+    """Return a node without the axes along which all elements are equal; None if it keeps all."""
+    body = node.body
     equal = [a for a in node.reduced if a not in body.axes and (a.size.constant or 0) > 1]
-    if not equal:
-        return first if _equal_rows(first) else None
     left = tuple(a for a in node.reduced if a not in equal)
+    if not equal:
+        return None
     if node.kind == "sum" and body.dtype in SUMS:
         body = call("mul", body, constant(body.dtype, product(a.size for a in equal).constant or 0))
     elif node.kind in PLACES and not left:
         body = constant(node.out.dtype, 0)
     elif node.kind not in EXTREMES:
-        return first if _equal_rows(first) else None
+        return None
     if left:
         return replace(node, reduced=left, body=body)
     if node.kind == "sum":

@@ -11,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from judge import assert_as_eager, compiled
 from property_settings import property_settings
-from stages import capture
+from stages import capture, scheduled_graph
 from traced_on_cuda import triton_of
 
+from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.gate.toggles import Toggles
 from tcdebug.compiler.ir.graph import Reduction
+from tcdebug.compiler.schedule.splitting.equal_elements import reduce_equal_elements_once
 
 Function = Callable[[torch.Tensor], Any]
 ROW = torch.randn(7, 300)
@@ -65,6 +67,13 @@ def test_equal_elements_are_reduced_once(name: str) -> None:
 def test_rows_whose_elements_are_all_computed_are_all_reduced() -> None:
     assert reduced(lambda x: x.softmax(2), MANY) == [(280, 300), (280, 300)]
     assert_as_eager(compiled(lambda x: x.softmax(2)), lambda x: x.softmax(2), [MANY])
+
+
+def test_a_reduction_that_stays_as_it_is_is_no_decision() -> None:
+    (schedule,) = capture(lambda x: x.softmax(2), MANY, dynamic=False).schedules
+    gate = Gate()
+    reduce_equal_elements_once(scheduled_graph(schedule), gate)
+    assert [d for d in gate.decisions if d.unit == "fuse.equal_elements"] == []
 
 
 def test_every_element_is_reduced_with_the_unit_off() -> None:
