@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.fx.node import map_aggregate
 
-from tcdebug.compiler.ir.arithmetic.index import ONE, ZERO, Axis, Index, Symbol, product
+from tcdebug.compiler.ir.arithmetic.index import ONE, ZERO, Atom, Axis, Index, Symbol, product
 from tcdebug.compiler.ir.expr import Expr, IndexValue, Load, Parameter, loads, walk
 
 
@@ -149,6 +149,14 @@ class Pointwise(_Loop):
     body: Expr
     origin: Origin
     into: str = ""
+
+    def at(self, where: Sequence[Index]) -> Expr:
+        """Return the value of the element at an index, one for each dimension."""
+        places = zip(self.index, where, strict=True)
+        values: dict[Atom, Index] = {
+            a: value for place, value in places for a in place.direct_atoms
+        }
+        return self.body.substitute(values)
 
 
 @dataclass(frozen=True)

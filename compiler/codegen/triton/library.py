@@ -236,6 +236,15 @@ def add_distances(best, total, values):
 
 
 @triton.jit
+def add_distance(best, total, value):
+    """The same for groups of one value, with one exponential instead of two."""
+    distance = value - tl.maximum(best, LOWEST)
+    scale = libdevice.exp2(tl.abs(distance) * -LOG2_E)
+    grown = distance > 0
+    return maximum(best, value), tl.where(grown, total * scale + 1, total + scale)
+
+
+@triton.jit
 def sum_of_distances(best, total, largest):
     """Combine the sums along r, each relative to its own maximum, into one for the overall maximum.
 
@@ -251,6 +260,59 @@ def sum_of_finite_distances(best, total, largest):
     """The same, but the sum of exp(x) if the overall maximum is infinite, as in logsumexp."""
     result = sum_of_distances(best, total, largest)
     return tl.where(tl.abs(largest) == float("inf"), tl.maximum(largest, 0.0), result)
+
+
+@triton.jit
+def add_squares(mean, squares, count, values):
+    """Update the mean of each group and the squared distances from it. Also return the new sums.
+
+    The second and the last dimension of `values` are those of a group. `count` is the number of
+    earlier values of each group.
+    """
+    added = tl.sum(tl.sum(values, 3), 1)
+    number: tl.constexpr = values.shape[1] * values.shape[3]
+    own = added / number
+    distances = values - tl.expand_dims(tl.expand_dims(own, 1), 3)
+    within = tl.sum(tl.sum(distances * distances, 3), 1)
+    mean, squares, count = _joined(mean, squares, count, own, within, number)
+    return mean, squares, count, added
+
+
+@triton.jit
+def add_squares_inside(mean, squares, count, values, inside):
+    """The same for the values that are `inside`. Groups may differ in their number.
+
+    One reduction finds a sum and a number, so that they have one layout: a mask alone has none.
+    """
+    values = tl.where(inside, values, 0.0)
+    pairs = tl.reduce((values, inside.to(values.dtype)), 3, _plus_both)
+    added, number = tl.reduce(pairs, 1, _plus_both)
+    own = added / tl.maximum(number, 1.0)
+    distances = tl.where(inside, values - tl.expand_dims(tl.expand_dims(own, 1), 3), 0.0)
+    within = tl.sum(tl.sum(distances * distances, 3), 1)
+    mean, squares, count = _joined(mean, squares, count, own, within, number)
+    return mean, squares, count, added
+
+
+@triton.jit
+def _plus_both(a, b, c, d):
+    return a + c, b + d
+
+
+@triton.jit
+def _joined(mean, squares, count, own, within, number):
+    """Join the mean, the squares and the number of two sets of values."""
+    distance = own - mean
+    share = number / tl.maximum(count + number, 1.0)
+    squares += within + distance * distance * (count * share)
+    return mean + distance * share, squares, count + number
+
+
+@triton.jit
+def sum_of_squares(mean, squares, count, center):
+    """Combine sums along r, each relative to its own mean, into one relative to a common center."""
+    distance = mean - center
+    return tl.sum(squares + distance * distance * count, 1, keep_dims=True)
 
 
 @triton.jit

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel
 from tcdebug.compiler.codegen.kernels.sweeps import segments
-from tcdebug.compiler.codegen.triton.online_softmax import online
+from tcdebug.compiler.codegen.triton.one_sweep import in_one_sweep
 from tcdebug.compiler.codegen.triton.tiles import (
     FULL,
     MULTIPROCESSORS,
@@ -34,6 +34,10 @@ If rows of float16 begin at odd addresses, twice as many take twice the time: a 
 """
 LOOPED, WASTE = 1 << 12, 1.5
 """From this length, a loop reads a row as fast as a tile that is longer than it by this factor."""
+LOOPED_COLUMN, WASTE_OF_COLUMNS = 1 << 9, 1.4
+"""The same for the variance of a column."""
+HELD_COLUMN = 1 << 10
+"""The longest column to hold in registers, in elements, if it is read again."""
 COLUMN_BYTES = 128
 """Bytes of a row of a tile that reduces over a strided axis."""
 SIDE_BYTES, PATCH = 32, 1 << 14
@@ -62,15 +66,19 @@ def row_tile(kernel: FlatKernel, *, persistent: bool = True) -> Tile:
     held = sum(1 for n in kernel.nodes for e in loads(n.body) if e.index and n.inside)
     heavy = held * widest(kernel) > HELD_ROW_BYTES
     limit = ROW // max(1, power_of_two(held) // 2)
-    sweeps = sum(part.sweep for part in segments(online(kernel)[0]))
-    if columns:
-        limit = 1024 if sweeps > 1 else 2 * COLUMN_TILE * widest(kernel) // COLUMN_BYTES
+    one_sweep = in_one_sweep(kernel)
+    sweeps = sum(part.sweep for part in segments(one_sweep.kernel))
+    again = columns and (sweeps > 1 or bool(one_sweep.means))
+    if again:
+        limit = HELD_COLUMN
+    elif columns:
+        limit = 2 * COLUMN_TILE * widest(kernel) // COLUMN_BYTES
     elif sweeps == 2:
         limit = min(limit, HELD_BYTES // max(1, _row_bytes(kernel)))
     more = _more_warps(kernel, outer) if columns else 1
-    if sweeps == 1:
+    if sweeps == 1 and not again:
         limit *= more
-    wasteful = length is not None and sweeps == 1 and _is_wasteful(length)
+    wasteful = length is not None and sweeps == 1 and _is_wasteful(kernel, length, columns=columns)
     fits = persistent and length is not None and length <= limit and not wasteful
     if columns and length is not None and fits and (patched := _patched(kernel, length)):
         return patched
@@ -95,7 +103,7 @@ def row_tile(kernel: FlatKernel, *, persistent: bool = True) -> Tile:
 def _columns(kernel: FlatKernel, outer: int, more: int) -> Tile:
     """Return a tile that steps down some columns."""
     x, size, warps = COLUMN_BYTES // widest(kernel), COLUMN_TILE * more, 4 * more
-    if widest(kernel) == 2 and not kernel.scans:
+    if widest(kernel) == 2 and not kernel.scans and not in_one_sweep(kernel).maxima:
         size //= 2
     elif widest(kernel) == 4 and not kernel.scans and outer >= 2 * x * MULTIPROCESSORS * 3:
         x, size = 2 * x, size // 2
@@ -162,8 +170,13 @@ def _most_common_nearest(addresses: Sequence[Index], kernel: FlatKernel) -> Axis
     return max(found, key=lambda axis: found[axis], default=None)
 
 
-def _is_wasteful(length: int) -> bool:
-    """Return whether a tile of a whole long row would be far longer than the row."""
+def _is_wasteful(kernel: FlatKernel, length: int, *, columns: bool) -> bool:
+    """Return whether a tile of whole long rows would be far longer than they are.
+
+    Variances of columns of float32 are found in loops, too, in groups of several elements.
+    """
+    if columns and widest(kernel) >= 4 and in_one_sweep(kernel).means:
+        return length >= LOOPED_COLUMN and power_of_two(length) > length * WASTE_OF_COLUMNS
     return length >= LOOPED and power_of_two(length) > length * WASTE
 
 

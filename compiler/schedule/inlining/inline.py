@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from tcdebug.compiler.gate.gate import Gate
-from tcdebug.compiler.ir.arithmetic.index import Atom, Index, to_index
+from tcdebug.compiler.ir.arithmetic.index import to_index
 from tcdebug.compiler.ir.chosen_places import with_chosen_places
 from tcdebug.compiler.ir.expr import (
     Expr,
@@ -179,12 +179,7 @@ def inlined(body: Expr, producer: Pointwise) -> Expr:
 
     def change(node: Expr) -> Expr:
         if isinstance(node, Load) and node.buffer == producer.name:
-            values: dict[Atom, Index] = {
-                atom: where
-                for place, where in zip(producer.index, node.index, strict=True)
-                for atom in place.direct_atoms
-            }
-            return producer.body.substitute(values)
+            return producer.at(node.index)
         return node
 
     return rewrite(body, change, in_indices=True)

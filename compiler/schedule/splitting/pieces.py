@@ -10,7 +10,7 @@ import torch
 from tcdebug.compiler.ir.arithmetic.index import Axis, product
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate, nearest, stride
 from tcdebug.compiler.ir.cost import itemsize
-from tcdebug.compiler.ir.expr import loads
+from tcdebug.compiler.ir.expr import Expr, loads
 from tcdebug.compiler.ir.graph import Buffer, Reduction, Scan, loaded_addresses
 
 PROGRAMS = 132 * 8
@@ -18,15 +18,15 @@ PROGRAMS = 132 * 8
 PIECE = 4096
 """The fewest elements that a program should combine."""
 CACHE, CACHED = 1 << 25, 1 << 14
-"""Of more bytes that are read twice, pieces have at most so many, to be held or cached."""
+"""Of more bytes, strided pieces of a variance have at most so many, to be held in registers."""
 FEWEST = 4
 """Fewer pieces than this are not worth a second step."""
 FEWEST_ACROSS = 8
 """The same if the inner axes are strided. Few programs then have more warps instead."""
+FEWEST_CHAINED = 2
+"""The same for a maximum and exponentials, whose loops wait for each element."""
 LONGEST = 1 << 10
 """The longest strided piece that the registers of a program hold."""
-MOST = 1 << 12
-"""More pieces of contiguous rows take longer to combine than to read twice from memory."""
 COLUMN_BYTES = 128
 """Bytes of neighbouring results that one program computes if the inner axes are strided."""
 
@@ -47,20 +47,39 @@ class Pieces:
     inside: bool = False
 
 
-def pieces(node: Reduction, buffers: Mapping[str, Buffer], *, twice: bool = False) -> Pieces | None:
+@dataclass(frozen=True)
+class DividedReduction:
+    """A reduction in two steps: the result of each piece, and the combination of these."""
+
+    pieces: Reduction
+    combined: Reduction
+    count: Expr
+    """The number of elements of a piece, over the axes of `pieces`."""
+    guarded: bool
+    """Whether some pieces have fewer elements, so that the body of `pieces` has a guard."""
+
+
+def pieces(
+    node: Reduction,
+    buffers: Mapping[str, Buffer],
+    *,
+    squares: bool = False,
+    exponentials: bool = False,
+) -> Pieces | None:
     """Return how to divide the elements of a reduction; None if it stays as it is.
 
-    If they are read `twice`, for a mean and a variance, pieces are small enough for a cache.
+    If `squares` of the distances from its mean follow, pieces of columns are short enough for
+    registers. If `exponentials` of the distances from a maximum follow, few pieces pay already.
     """
     across = reads_across(node, buffers)
     wanted = count_of_pieces(node, across=across)
     fewest = wanted // 2
-    if twice and across and (held := _held_pieces(node)) > wanted:
+    if squares and across and (held := _held_pieces(node)) > wanted:
         wanted = fewest = held
-    if wanted < (FEWEST_ACROSS if across else FEWEST):
+    worthwhile = FEWEST_CHAINED if exponentials else FEWEST_ACROSS
+    if wanted < (worthwhile if across else FEWEST):
         return None
     if not across:
-        wanted = max(wanted, _cached_pieces(node) if twice else 0)
         return along(node, by_stride(node, buffers)[::-1], wanted)
     found = _one_axis(node, wanted, fewest)
     if len(node.reduced) > 1 and (found is None or found.count * 2 < wanted):
@@ -80,13 +99,6 @@ def count_of_pieces(node: Reduction | Scan, *, across: bool) -> int:
     programs = max(1, rows // together)
     busy = PROGRAMS * 2 if across else PROGRAMS  # programs of 4 warps if across
     return min(busy // programs, inner * together // PIECE)
-
-
-def _cached_pieces(node: Reduction) -> int:
-    """Return how many pieces of each contiguous row fit a cache; 0 if all do, or if too many."""
-    inner, size = _length(node), itemsize(_source(node))
-    count = inner * size // CACHED
-    return count if _bytes(node) > CACHE and count <= MOST else 0
 
 
 def _held_pieces(node: Reduction) -> int:

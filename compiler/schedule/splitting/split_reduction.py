@@ -15,10 +15,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-import torch
-
 from tcdebug.compiler.gate.gate import Gate
-from tcdebug.compiler.ir.arithmetic.index import Atom, Axis, Index, product, to_index
+from tcdebug.compiler.ir.arithmetic.index import ZERO, Atom, Axis, Index, product, to_index
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
 from tcdebug.compiler.ir.build import call, constant, index_value
 from tcdebug.compiler.ir.expr import Expr, Guarded, Load, loads
@@ -32,12 +30,18 @@ from tcdebug.compiler.ir.graph import (
     contiguous_strides,
 )
 from tcdebug.compiler.ir.operations import SCANS, neutral
-from tcdebug.compiler.schedule.splitting.pieces import Pieces, along, by_stride, pieces
-from tcdebug.compiler.schedule.splitting.split_variance import (
-    DividedSum,
-    split_distances,
-    sum_of_the_mean,
+from tcdebug.compiler.schedule.splitting.pieces import (
+    DividedReduction,
+    Pieces,
+    along,
+    by_stride,
+    pieces,
 )
+from tcdebug.compiler.schedule.splitting.split_softmax import (
+    maximum_of_exponentials,
+    split_exponentials,
+)
+from tcdebug.compiler.schedule.splitting.split_variance import split_distances, sum_of_the_mean
 
 UNIT = "fuse.split_reduction"
 DEVICES = ("cuda",)
@@ -56,19 +60,22 @@ def split_reductions(graph: Graph, gate: Gate) -> tuple[Graph, dict[str, str]]:
     nodes: list[Node] = []
     buffers = graph.buffers()
     summed: dict[str, Rows] = {}
-    divided: dict[str, DividedSum] = {}
+    divided: dict[str, DividedReduction] = {}
     parts: dict[str, str] = {}
     taken = {node.name for node in graph.nodes}
-    means = _sums_of_means(graph)
-    read_twice = frozenset(means.values())
+    made = {node.name: node for node in graph.nodes}
+    means, maxima = _sums_of_means(made), _maxima_of_exponentials(made)
+    squared, exponentiated = frozenset(means.values()), frozenset(maxima.values())
     left: list[Node] = [*reversed(graph.nodes)]
     while left:
         node = left.pop()
-        total = divided.get(means.get(node.name, ""))
+        mean, maximum = (divided.get(found.get(node.name, "")) for found in (means, maxima))
         found = None
         if isinstance(node, Reduction) and _is_divisible(node):
-            found = pieces(node, buffers, twice=node.name in read_twice)
-        if (found is None and total is None) or not gate.allows(UNIT, node.name):
+            found = pieces(
+                node, buffers, squares=node.name in squared, exponentials=node.name in exponentiated
+            )
+        if not (found or mean or maximum) or not gate.allows(UNIT, node.name):
             nodes.append(node)
             if (row := _rows(node, summed, buffers)) is not None:
                 summed[node.name] = row
@@ -76,10 +83,14 @@ def split_reductions(graph: Graph, gate: Gate) -> tuple[Graph, dict[str, str]]:
         assert isinstance(node, Reduction)
         name = fresh(f"{node.name}_piece", taken)
         parts[name] = node.name
-        if total is not None:
-            first, last = split_distances(node, total, name)
+        if mean is not None:
+            first, last = split_distances(node, mean, name)
             buffers[name] = first.out
             nodes += (first, *_again(last, buffers, taken, MANY_VARIANCES))
+        elif maximum is not None:
+            first, last = split_exponentials(node, maximum, made, name)
+            buffers[name] = first.out
+            nodes += (first, *_again(last, buffers, taken))
         elif rows := _rows_of_operands(node, summed):
             first, last = _split_by_rows(node, rows, name)
             buffers[name] = first.out
@@ -98,11 +109,18 @@ def _is_divisible(node: Reduction) -> bool:
     return node.out.device.type in DEVICES and node.kind in KINDS
 
 
-def _sums_of_means(graph: Graph) -> dict[str, str]:
+def _sums_of_means(made: Mapping[str, Node]) -> dict[str, str]:
     """Sum of squared distances -> the sum that their mean is of."""
-    sums = {node.name: node for node in graph.nodes if isinstance(node, Reduction)}
+    sums = {name: node for name, node in made.items() if isinstance(node, Reduction)}
     found = {name: sum_of_the_mean(node, sums) for name, node in sums.items()}
     return {name: total.name for name, total in found.items() if total is not None}
+
+
+def _maxima_of_exponentials(made: Mapping[str, Node]) -> dict[str, str]:
+    """Sum of exponentials of distances from a maximum -> that maximum."""
+    sums = {name: node for name, node in made.items() if isinstance(node, Reduction)}
+    found = {name: maximum_of_exponentials(node, made) for name, node in sums.items()}
+    return {name: largest.name for name, largest in found.items() if largest is not None}
 
 
 def fresh(name: str, taken: set[str]) -> str:
@@ -129,7 +147,7 @@ def _again(
     return halves.pieces, halves.combined
 
 
-def split(node: Reduction, by: Pieces, name: str) -> DividedSum:
+def split(node: Reduction, by: Pieces, name: str) -> DividedReduction:
     """Return the reduction of each piece, and the reduction of their results."""
     body, inner = node.body, tuple(a for a in node.reduced if a not in by.whole)
     count, guarded = index_value(product(a.size for a in inner)), False
@@ -138,7 +156,9 @@ def split(node: Reduction, by: Pieces, name: str) -> DividedSum:
         body, piece, within = cut_axis(node, by.cut, by.count, turns=by.turns)
         guarded = not _is_exact(by.cut, by.count)
         others = product(a.size for a in inner if a != by.cut)
-        length = _length(by, piece, within) if guarded else index_value(within.size)
+        length = index_value(within.size)
+        if guarded:
+            length = _length(by.cut, by.count, piece, within, turns=by.turns)
         count = length if others == 1 else call("mul", length, index_value(others))
         inner = tuple(within if a == by.cut else a for a in inner)
         numbers, again = (*by.whole, piece), (*by.whole, Axis(f"{by.cut.name}_again", piece.size))
@@ -150,17 +170,15 @@ def split(node: Reduction, by: Pieces, name: str) -> DividedSum:
     load = Load(part.dtype, name, tuple(map(to_index, read)))
     first = replace(node, out=part, axes=axes, reduced=inner, index=where, body=body)
     last = replace(node, reduced=again, body=load)
-    return DividedSum(first, last, count, guarded)
+    return DividedReduction(first, last, count, guarded)
 
 
-def _length(by: Pieces, piece: Axis, within: Axis) -> Expr:
+def _length(axis: Axis, count: int, piece: Axis, within: Axis, *, turns: bool) -> Expr:
     """Return the number of elements of a piece along the axis that is cut."""
-    assert by.cut is not None
-    size, number = by.cut.size, to_index(piece)
-    if by.turns:
-        return index_value((size - number + (by.count - 1)) // to_index(by.count))
-    left = call("maximum", index_value(size - number * within.size), constant(torch.int64, 0))
-    return call("minimum", left, index_value(within.size))
+    if turns:
+        return index_value((axis.size - piece + (count - 1)) // to_index(count))
+    left = index_value(axis.size - to_index(piece) * within.size)
+    return call("minimum", call("maximum", left, index_value(ZERO)), index_value(within.size))
 
 
 def _is_exact(axis: Axis, count: int) -> bool:
@@ -182,7 +200,8 @@ def cut_axis(
     values: dict[Atom, Index] = {axis: place}
     body = node.body.substitute(values)
     if not _is_exact(axis, count):
-        inside = call("lt", index_value(place), index_value(axis.size))
+        length = _length(axis, count, piece, within, turns=turns)
+        inside = call("lt", index_value(to_index(within)), length)
         body = Guarded(body.dtype, inside, body, neutral_of(node))
     return body, piece, within
 

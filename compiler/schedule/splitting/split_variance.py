@@ -9,7 +9,7 @@ Variances" (1979).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
@@ -17,29 +17,26 @@ from tcdebug.compiler.ir.arithmetic.index import Atom, Index
 from tcdebug.compiler.ir.build import call, cast, constant
 from tcdebug.compiler.ir.expr import Call, Expr, Guarded, Load, loads
 from tcdebug.compiler.ir.graph import Reduction
+from tcdebug.compiler.schedule.splitting.pieces import DividedReduction
 
 
-@dataclass(frozen=True)
-class DividedSum:
-    """A sum that is computed in two steps: the sum of each piece, and the sum of these."""
-
-    pieces: Reduction
-    combined: Reduction
-    count: Expr
-    """The number of elements of a piece, over the axes of `pieces`."""
-    guarded: bool
-    """Whether some pieces have fewer elements, so that the body of `pieces` has a guard."""
-
-
-def sum_of_the_mean(node: Reduction, sums: Mapping[str, Reduction]) -> Reduction | None:
-    """Return the sum of a mean if a node adds up squared distances from that mean, else None."""
-    body = node.body
-    if node.kind != "sum" or not isinstance(body, Call) or body.name != "mul":
+def squared_distance(body: Expr) -> tuple[Expr, Expr] | None:
+    """Return x and y if a body is the square of x - y, else None."""
+    if not isinstance(body, Call) or body.name != "mul":
         return None
     distance, again = body.operands
     if distance.key != again.key or not isinstance(distance, Call) or distance.name != "sub":
         return None
-    value, mean = distance.operands
+    value, subtracted = distance.operands
+    return value, subtracted
+
+
+def sum_of_the_mean(node: Reduction, sums: Mapping[str, Reduction]) -> Reduction | None:
+    """Return the sum of a mean if a node adds up squared distances from that mean, else None."""
+    parts = squared_distance(node.body) if node.kind == "sum" else None
+    if parts is None:
+        return None
+    value, mean = parts
     read = {load.buffer for load in loads(mean)}
     found = sums.get(read.pop()) if len(read) == 1 else None
     if found is None or not mean.axes.isdisjoint(node.reduced):
@@ -48,7 +45,9 @@ def sum_of_the_mean(node: Reduction, sums: Mapping[str, Reduction]) -> Reduction
     return found if same and cast(value, found.body.dtype).key == found.body.key else None
 
 
-def split_distances(node: Reduction, total: DividedSum, name: str) -> tuple[Reduction, Reduction]:
+def split_distances(
+    node: Reduction, total: DividedReduction, name: str
+) -> tuple[Reduction, Reduction]:
     """Return the squared distances of each piece from its mean, and of all from the node's mean.
 
     `total` is the divided sum of that mean, and `name` the name of the first result.
@@ -70,7 +69,7 @@ def split_distances(node: Reduction, total: DividedSum, name: str) -> tuple[Redu
     return within, replace(node, reduced=last.reduced, body=body)
 
 
-def _from(mean: Expr, total: DividedSum, dtype: torch.dtype) -> Expr:
+def _from(mean: Expr, total: DividedReduction, dtype: torch.dtype) -> Expr:
     """Return the squared distance of an element of a piece from a mean; 0 where it has none."""
     body = total.pieces.body
     if not total.guarded:

@@ -103,6 +103,11 @@ def in_pieces() -> dict[str, Program]:
             (r(1003, 5), r(1024, 3).double()),
             (),
         ),
+        "short pieces of exponentials": (
+            lambda x, y: (x.logsumexp(1), x.softmax(1), x.logsumexp(0), y.exp().logsumexp(0)),
+            (rows(1003), r(2003, 3)),
+            (),
+        ),
         "short pieces of variances, combined in two steps": (
             lambda x, y, z: (torch.var_mean(x, 0), y.std(0), z.var(), z.var((0, 2))),
             (r(2003, 3), r(1024, 70).double(), r(30, 4, 31)),
@@ -174,6 +179,15 @@ def short_rows(x: torch.Tensor, y: torch.Tensor) -> Any:
         ),
         (x.argmax(1), x.argmin(1), (x + 0.25).max(1), (positive.any(1), positive.all(1))),
         (y.bfloat16().amax(-1), y.mean(-1), y.half().sum((1, 3)), (y * 9).int().amin((1, 3))),
+    )
+
+
+def variances(x: torch.Tensor, y: torch.Tensor, special: torch.Tensor) -> Any:
+    """Rows, columns, rows far from 0, rows with infinities, and rows that are read again."""
+    return (
+        (x.var(1), y.std(0), y[:-3].double().var(0), x[:, 3:2903].bfloat16().var(1)),
+        (torch.var_mean(x + 1e3, 1), special.var(1), special[4:, 1::2].var(1)),
+        F.layer_norm(x, (x.shape[1],)),
     )
 
 
@@ -347,6 +361,7 @@ def further_programs() -> dict[str, Program]:
     r, whole = torch.randn, torch.arange
     bits = random_bits()
     return {
+        "variances in loops": (variances, (r(5, 3001), r(640, 20), rows(1003)), LOOPED),
         "stacked along a new last axis": (stacked, (r(3, 70, 26), r(70, 13)), ()),
         "logarithms of bfloat16": (lambda x: (x.log(), x.abs().log()), (HALVES.bfloat16(),), ()),
         "index": (lambda x, i: x[i] * 2, (r(20, 6), torch.tensor([1, -1, 5])), ()),

@@ -91,11 +91,19 @@ SOFTMAXES: dict[str, tuple[int, int, Callable[..., torch.Tensor]]] = {
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, half], ids=str)
-@pytest.mark.parametrize("name", SOFTMAXES)
-def test_threads_of_a_softmax_do_not_wait_for_each_other_within_the_loop_of_its_sum(
-    name: str, dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+VARIANCES: dict[str, tuple[int, int, Callable[..., torch.Tensor]]] = {
+    "columns in whole vectors": (4096, 32_768, lambda x: x.var(0)),
+    "columns without vectors": (4096, 31_877, lambda x: x.var(0)),
+    "columns whose last step is not whole": (4099, 32_768, lambda x: x.var(0)),
+    "rows in whole vectors": (704, 50_304, lambda x: x.var(1)),
+    "rows without vectors": (704, 50_257, lambda x: x.var(1)),
+    "pieces of rows": (3, 50_000_017, lambda x: x.var(1)),
+}
+
+
+@pytest.fixture
+def loops(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., list[str]]:
+    """The loops of the first kernel of a function, as an H100 runs them."""
     triton = pytest.importorskip("triton")
     texts: list[str] = []
     usual = triton.compile
@@ -105,16 +113,40 @@ def test_threads_of_a_softmax_do_not_wait_for_each_other_within_the_loop_of_its_
         texts.append(found.asm["ptx"])
         return found
 
+    def loops_of_first(program: tuple[int, int, Any], dtype: torch.dtype, *off: str) -> list[str]:
+        rows, columns, function = program
+        made = triton_of(lambda: (function, (cuda(rows, columns, dtype=dtype),)), off=list(off))
+        compiled(made, tmp_path)
+        entry = f".entry {next(iter(made.kernels))}("
+        return next(loops_of(text) for text in texts if entry in text)
+
     monkeypatch.setattr(triton, "compile", compile_one)
-    rows, columns, function = SOFTMAXES[name]
-    compiled(triton_of(lambda: (function, (cuda(rows, columns, dtype=dtype),))), tmp_path)
-    (text,) = texts
-    total, *quotients = loops_of(text)
+    return loops_of_first
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, half], ids=str)
+@pytest.mark.parametrize("name", SOFTMAXES)
+def test_threads_of_a_softmax_do_not_wait_for_each_other_within_the_loop_of_its_sum(
+    name: str, dtype: torch.dtype, loops: Callable[..., list[str]]
+) -> None:
+    total, *quotients = loops(SOFTMAXES[name], dtype, "fuse.split_reduction")
     assert len(quotients) == (0 if "logsumexp" in name else 1)
     assert "ex2" in total
     assert "shfl" not in total
     # Triton 3.6 exchanges elements of one of two operands whose vectors have different lengths
     assert "bar.sync" not in total or name == "rows with others"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, half], ids=str)
+@pytest.mark.parametrize("name", VARIANCES)
+def test_one_loop_without_waiting_reads_what_a_variance_is_of(
+    name: str, dtype: torch.dtype, loops: Callable[..., list[str]]
+) -> None:
+    off = () if name == "pieces of rows" else ("fuse.split_reduction",)
+    (only,) = loops(VARIANCES[name], dtype, *off)
+    assert "div" in only
+    assert "shfl" not in only
+    assert "bar.sync" not in only
 
 
 def loops_of(ptx: str) -> list[str]:
