@@ -32,7 +32,9 @@ ANOTHER_SWEEP = 0.875
 THREAD_WORK_PER_BYTE = 2
 """The operations that one thread of a CPU computes while it loads or stores a byte."""
 SHORTEST_RUN = 8
-"""The fewest contiguous elements that are worth a kernel of their own."""
+"""The fewest neighbours that are worth a kernel of their own."""
+NEAR = range(1, 5)
+"""The strides, in elements, of neighbours for a CPU."""
 
 
 def too_large(first: Sequence[LoopNode], second: Sequence[LoopNode], work: int) -> str:
@@ -169,9 +171,9 @@ def _reads_many_across(
 
 
 def _runs_along(address: Index, loops: Loops, *, on_gpu: bool) -> set[Axis]:
-    """The long axis along which an access to all points of some loops is contiguous.
+    """The long axis along which an access to all points of some loops has its neighbours.
 
-    On a GPU, its neighbours need not be contiguous: it is the long axis with the smallest stride.
+    On a CPU, several of them are in a cache line. On a GPU, it is the one with the smallest stride.
     """
     long = [a for a in loops.axes if estimate(a.size) > 1]
     if not all(a in address.axes for a in long):
@@ -179,7 +181,8 @@ def _runs_along(address: Index, loops: Loops, *, on_gpu: bool) -> set[Axis]:
     if on_gpu:
         along = nearest(address, [a for a in long if estimate(a.size) >= SHORTEST_RUN])
         return set() if along is None else {along}
-    return {a for a in long if address.coefficient(a) == 1 and estimate(a.size) >= SHORTEST_RUN}
+    steps = {a: address.coefficient(a) for a in long if estimate(a.size) >= SHORTEST_RUN}
+    return {a for a, step in steps.items() if step is not None and step.constant in NEAR}
 
 
 def runs_across(loops: Loops, buffers: Mapping[str, Buffer]) -> bool:

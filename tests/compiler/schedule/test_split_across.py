@@ -77,6 +77,25 @@ def test_with_one_layout_there_is_one_kernel(name: str) -> None:
     assert kinds(function, *turned) == [{"Reduction", "Pointwise"}]
 
 
+def of_every(step: int, rows: int = 150, columns: int = 40) -> torch.Tensor:
+    """Columns of which each `step`-th element of memory belongs to."""
+    return torch.randn(columns, rows, step)[..., 0].t()
+
+
+def distances(x: torch.Tensor) -> torch.Tensor:
+    return (x - x.amax(0)).contiguous()
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 4])
+def test_columns_in_few_cache_lines_are_not_stored_across_them(step: int) -> None:
+    assert kinds(distances, of_every(step)) == [{"Reduction"}, {"Pointwise"}]
+    kernels_as_eager(distances, [of_every(step)])
+
+
+def test_columns_in_a_cache_line_for_each_element_are_reduced_where_they_are_stored() -> None:
+    assert kinds(distances, of_every(16)) == [{"Reduction", "Pointwise"}]
+
+
 def test_few_elements_and_gathers_are_not_stored_for_a_reduction() -> None:
     x, y = (t[:1] for t in inputs())
     assert kinds(gradient, x, y) == [{"Reduction"}, {"Pointwise"}]
