@@ -77,8 +77,8 @@ class TritonKernelWriter:
     ) -> None:
         """`part` makes a function that a combo kernel calls with the number of the program."""
         kernel = rounded_late(with_idioms(kernel))
-        self.online = OneSweep(kernel, {}, {}, {}) if tile.persistent else in_one_sweep(kernel)
-        self.kernel = self.online.kernel
+        self.one_sweep = OneSweep(kernel, {}, {}, {}) if tile.persistent else in_one_sweep(kernel)
+        self.kernel = self.one_sweep.kernel
         self.tile = tile
         self.storage = storage
         self.part = part
@@ -252,10 +252,10 @@ class TritonKernelWriter:
         accumulators = {n.name: self._accumulator(n) for n in segment.nodes if n.kind}
         grouped = {self._in_groups(n) for n in segment.nodes}
         for node in segment.nodes:
-            if node.name in self.online.maxima:
+            if node.name in self.one_sweep.maxima:
                 groups = self._groups()
                 self.emit.add(f"sum_{node.name} = tl.zeros({groups}, {TYPES[node.dtype]})", TOP)
-            elif node.name in self.online.means:
+            elif node.name in self.one_sweep.means:
                 self._declare_squares(node)
             elif node.scans:
                 for line in TritonScan(accumulators[node.name]).declared(self.emit.shape(ROW)):
@@ -267,9 +267,9 @@ class TritonKernelWriter:
         self.emit.looping = True
         self._inner_indices("roffset", LOOP)
         for node in segment.nodes:
-            if node.name in self.online.maxima:
+            if node.name in self.one_sweep.maxima:
                 self._accumulate_distances(node)
-            elif node.name in self.online.means:
+            elif node.name in self.one_sweep.means:
                 self._accumulate_squares(node)
             elif not node.kind:
                 self._point(node)
@@ -278,18 +278,18 @@ class TritonKernelWriter:
         size = self._text(self.tile.group("r").size)
         self.emit.end_loop(f"for roffset in range(0, {size}, RBLOCK):")
         for node in segment.nodes:
-            if node.name in self.online.maxima:
-                largest = self.online.maxima[node.name]
+            if node.name in self.one_sweep.maxima:
+                largest = self.one_sweep.maxima[node.name]
                 states = f"best_{largest}, sum_{node.name}, result_{largest}"
                 finite = "finite_" if node.kind == FINITE else ""
                 self._result(node, f"library.sum_of_{finite}distances({states})")
-            elif node.reduces and node.name not in self.online.means:
+            elif node.reduces and node.name not in self.one_sweep.means:
                 state = f"best_{node.name}"
                 text = accumulators[node.name].reduced(state, f"place_{node.name}")
                 self._result(node, text)
         for node in segment.nodes:
-            if node.name in self.online.means:
-                mean = self.emit.value(self.online.means[node.name]).text
+            if node.name in self.one_sweep.means:
+                mean = self.emit.value(self.one_sweep.means[node.name]).text
                 text = f"library.sum_of_squares({self._squares(node)}, {mean})"
                 self._result(node, f"{text}.to({TYPES[node.dtype]})")
 
@@ -321,13 +321,13 @@ class TritonKernelWriter:
         If a thread loads one element at a time, a sum per group is slower than one per element: a
         variance over 704 rows of 90,001 floats takes 87 us instead of 67.
         """
-        if node.name in self.online.sums and self._group.near > 1:
-            return self.online.sums[node.name]
-        return self.online.maxima.get(node.name, "")
+        if node.name in self.one_sweep.sums and self._group.near > 1:
+            return self.one_sweep.sums[node.name]
+        return self.one_sweep.maxima.get(node.name, "")
 
     def _accumulate_distances(self, node: FlatNode) -> None:
         """Accumulate a maximum and a sum of exp(x - m), with one state per group."""
-        largest, group = self.online.maxima[node.name], self._group
+        largest, group = self.one_sweep.maxima[node.name], self._group
         accumulator = TritonAccumulator(largest, "max", node.body.dtype, node.body.dtype)
         values = self._masked(accumulator, node, LOOP)
         states = f"best_{largest}, sum_{node.name}"

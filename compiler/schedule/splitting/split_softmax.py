@@ -81,9 +81,14 @@ def split_exponentials(
 
 
 def _summed(node: Reduction, made: Mapping[str, Node]) -> Expr:
-    """Return what a node reduces, computed from the operands of a pointwise node that it reads."""
+    """Return what a node reduces, computed from the operands of a pointwise node that it reads.
+
+    An operand that some node overwrites may have changed when the reduction reads it.
+    """
     body = node.body
     source = made.get(body.buffer) if isinstance(body, Load) else None
-    if isinstance(body, Load) and type(source) is Pointwise and not source.into:
-        return source.at(body.index)
-    return body
+    if not isinstance(body, Load) or type(source) is not Pointwise or source.into:
+        return body
+    overwritten = {n.into for n in made.values() if isinstance(n, Pointwise)}
+    changes = any(load.buffer in overwritten for load in loads(source.body))
+    return body if changes else source.at(body.index)

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from traced_on_cuda import cuda, triton_of
 
 from tcdebug.compiler.ir.expr import loads
+from tcdebug.compiler.schedule.splitting import split_reduction
 
 half = torch.bfloat16
 Loss = Callable[[torch.Tensor], torch.Tensor]
@@ -147,6 +148,25 @@ def test_exponentials_of_other_distances_are_sums_like_others() -> None:
     assert stored(lambda x: (x - 0.5).exp().sum(), 4096, 1000) == sums
     assert stored(lambda x: (x - (x * 2).amax()).exp().sum(), 4096, 1000) == [*sums, *sums]
     assert stored(lambda x: (x - x.amin()).exp().sum(), 4096, 1000) == [*sums, *sums]
+
+
+def test_exponentials_of_what_is_overwritten_are_read_where_they_were_computed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A torch without CUDA does not trace updates of inputs on a GPU."""
+    monkeypatch.setattr(split_reduction, "DEVICES", ("cpu",))
+
+    def first_kernel(function: Loss) -> list[str]:
+        source = triton_of(lambda: (function, (torch.empty(61_976, 251),)), "cpu")
+        return sorted(next(iter(source.calls.values())).kernel.stored)
+
+    def updated(x: torch.Tensor) -> torch.Tensor:
+        result = x.softmax(0)
+        x.add_(1)
+        return result
+
+    assert first_kernel(lambda x: x.softmax(0)) == ["amax_max_piece", "sum_1_sum_piece"]
+    assert first_kernel(updated) == ["amax_max_piece"]
 
 
 def test_squares_of_distances_from_a_constant_or_from_another_mean_are_sums_like_others() -> None:
