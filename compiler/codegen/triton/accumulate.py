@@ -77,6 +77,7 @@ class TritonAccumulator:
             return f"tl.reduce({pair}, 1, library.{self.kind}, keep_dims=True)[1].to(tl.int64)"
         if self.kind == "sum":
             text = f"tl.sum({value}, 1, keep_dims=True)"
+            text = f"({text} + 0.0)" if self.dtype.is_floating_point else text  # never -0
         else:
             text = f"tl.reduce({value}, 1, {COMBINE[self.kind]}, keep_dims=True)"
         return f"{text} != 0" if self.source == torch.bool else f"{text}.to({TYPES[self.result]})"

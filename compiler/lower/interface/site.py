@@ -12,7 +12,7 @@ from torch import fx
 from tcdebug.compiler.effects import overlaps
 from tcdebug.compiler.ir.arithmetic.index import ZERO, Axis, Index, to_index
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
-from tcdebug.compiler.ir.build import cast, constant, index_value
+from tcdebug.compiler.ir.build import call, cast, constant, index_value
 from tcdebug.compiler.ir.expr import Expr, Load, Parameter
 from tcdebug.compiler.ir.graph import (
     Buffer,
@@ -246,7 +246,7 @@ class Site:
                 buffer, axes, reduced, tuple(index), kind, body, self.origin
             )
         else:  # all reduced dimensions have size one
-            body = constant(dtype, 0) if gives_place(kind) else body
+            body = _of_one(kind, body, dtype) if dims else body
             node = Pointwise(buffer, axes, tuple(index), body, self.origin)
         self.emitted.append(node)
         return from_buffer(buffer)
@@ -306,3 +306,12 @@ def _in_half(operand: Operand, dtype: torch.dtype) -> Operand:
         return operand
     rounded: float = torch.tensor(operand, dtype=dtype).item()
     return rounded
+
+
+def _of_one(kind: str, body: Expr, dtype: torch.dtype) -> Expr:
+    """Return the reduction of one element. A sum begins with 0, so that it is never -0."""
+    if gives_place(kind):
+        return constant(dtype, 0)
+    if kind == "sum" and body.dtype.is_floating_point:
+        return call("add", constant(body.dtype, 0), body)
+    return body

@@ -83,14 +83,15 @@ def adaptive_avg_pool(dims: int) -> Lowering:
             return even
         check_few([w.longest for w in windows])
         result, compute = site.dtype, compute_dtype(site.dtype)
+        zero = constant(compute, 0)
 
         def element(point: Point) -> Expr:
-            total: Expr | None = None
-            for _, value in _places(x, point, windows, constant(compute, 0)):
-                total = value if total is None else call("add", total, value)
+            total = zero
+            for _, value in _places(x, point, windows, zero):
+                total = call("add", total, value)
             lengths = [w.length(at) for w, at in zip(windows, point[-dims:], strict=True)]
             count = cast(index_value(product(lengths)), compute)
-            return cast(call("div", total or constant(compute, 0), count), result)
+            return cast(call("div", total, count), result)
 
         return site.tensor(element)
 

@@ -79,19 +79,21 @@ def avg_pool(dims: int) -> Lowering:
         spans = spans_of(dims, x.size, site.size, kernel, stride, padding)
         if any(s.padding for s in spans):
             _not_across_channels(site, spans)
+        zero = constant(compute, 0)  # to which eager adds a mean, so that it is not -0
         is_unrolled = not are_long(spans) and not share_rows(site, spans)
         sums = None if is_unrolled else sums_of(site, x, spans)
 
         def sum_at(point: Point) -> Expr:
             if sums is not None:
                 return sums.at(point)
-            values = [v for _, v in window_of(x, point, spans, constant(compute, 0))]
+            values = [v for _, v in window_of(x, point, spans, zero)]
             return reduce(lambda total, value: call("add", total, value), values)
 
         def element(point: Point) -> Expr:
             total = sum_at(point)
             count = divisor(spans, point[-dims:], count_include_pad, divisor_override)
-            return cast(call("div", total, cast(index_value(count), compute)), result)
+            mean = call("div", total, cast(index_value(count), compute))
+            return cast(call("add", zero, mean), result)
 
         return site.tensor(element)
 

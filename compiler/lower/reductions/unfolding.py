@@ -107,7 +107,7 @@ def col2im(
                 row, column = row * span.kernel + step, column * span.windows + window
             value = x.at((*batch, row, column), compute)
             shares.append(call("where", all_of(conditions), value, zero))
-        return cast(reduce(lambda total, share: call("add", total, share), shares), result)
+        return cast(reduce(lambda total, share: call("add", total, share), shares, zero), result)
 
     return site.tensor(element)
 

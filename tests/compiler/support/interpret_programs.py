@@ -361,6 +361,11 @@ def further_programs() -> dict[str, Program]:
     r, whole = torch.randn, torch.arange
     bits = random_bits()
     return {
+        "sums of negative zeros": (
+            lambda x: (x.sum(1), x[:1].sum(0), x.sum(), F.avg_pool1d(x, 2)),
+            (torch.full((32, 64), -0.0),),
+            (),
+        ),
         "variances in loops": (variances, (r(5, 3001), r(640, 20), rows(1003)), LOOPED),
         "stacked along a new last axis": (stacked, (r(3, 70, 26), r(70, 13)), ()),
         "logarithms of bfloat16": (lambda x: (x.log(), x.abs().log()), (HALVES.bfloat16(),), ()),

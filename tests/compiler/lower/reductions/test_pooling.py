@@ -278,3 +278,28 @@ def test_adaptive_pooling_agrees_with_eager(size: tuple[int, int]) -> None:
     once, left = compiled_with_reasons(pool)
     assert_as_eager(once, pool, [x, volume])
     assert left == {}
+
+
+OF_ZEROS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "windows of one": lambda x: F.avg_pool2d(x, 1),
+    "windows of four": lambda x: F.avg_pool2d(x, 2),
+    "windows beyond the edge": lambda x: F.avg_pool2d(x, 3, padding=1),
+    "windows of one dimension": lambda x: F.avg_pool1d(x[0], 2),
+    "windows of three dimensions": lambda x: F.avg_pool3d(x, (1, 2, 2)),
+    "a negative divisor": lambda x: F.avg_pool2d(x, 2, divisor_override=-3),
+    "windows of even lengths": lambda x: F.adaptive_avg_pool2d(x, 3),
+    "windows of other lengths": lambda x: F.adaptive_avg_pool2d(x, 4),
+    "a fold": lambda x: F.fold(F.unfold(x, 2, stride=2), (6, 6), 2, stride=2),
+    "a sum over one element": lambda x: x.sum(0),
+    "a mean over one element": lambda x: x.mean((0, 1), dtype=torch.float64),
+    "a sum over several": lambda x: x.sum((1, 2)),
+}
+
+
+@pytest.mark.parametrize("name", OF_ZEROS)
+def test_a_sum_or_mean_of_negative_zeros_has_the_sign_that_it_has_in_eager(name: str) -> None:
+    x = torch.full((1, 1, 6, 6), -0.0)
+    wanted = OF_ZEROS[name](x)
+    got = torch.compile(OF_ZEROS[name], backend="tcdebug")(x)
+    assert not wanted.signbit().any()
+    assert not got.signbit().any()
