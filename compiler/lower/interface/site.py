@@ -246,7 +246,7 @@ class Site:
                 buffer, axes, reduced, tuple(index), kind, body, self.origin
             )
         else:  # all reduced dimensions have size one
-            body = _of_one(kind, body, dtype) if dims else body
+            body = _of_one(kind, body, dtype)
             node = Pointwise(buffer, axes, tuple(index), body, self.origin)
         self.emitted.append(node)
         return from_buffer(buffer)

@@ -292,6 +292,7 @@ OF_ZEROS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "a fold": lambda x: F.fold(F.unfold(x, 2, stride=2), (6, 6), 2, stride=2),
     "a sum over one element": lambda x: x.sum(0),
     "a mean over one element": lambda x: x.mean((0, 1), dtype=torch.float64),
+    "a sum of a number": lambda x: x[0, 0, 0, 0].sum(),
     "a sum over several": lambda x: x.sum((1, 2)),
 }
 
