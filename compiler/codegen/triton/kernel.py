@@ -315,6 +315,12 @@ class TritonKernelWriter:
         """The shape of states per group."""
         return f"[XBLOCK, RBLOCK // {self._group.size}]"
 
+    def _by_group(self, values: str) -> str:
+        """A tile whose second and last dimension are those of a group."""
+        group = self._group
+        shape = f"[XBLOCK, {group.far}, RBLOCK // {group.size}, {group.near}]"
+        return f"tl.reshape({values}, {shape})"
+
     def _in_groups(self, node: FlatNode) -> str:
         """The maximum or the sum that is accumulated with a node, per group; empty for none.
 
@@ -327,14 +333,13 @@ class TritonKernelWriter:
 
     def _accumulate_distances(self, node: FlatNode) -> None:
         """Accumulate a maximum and a sum of exp(x - m), with one state per group."""
-        largest, group = self.one_sweep.maxima[node.name], self._group
+        largest = self.one_sweep.maxima[node.name]
         accumulator = TritonAccumulator(largest, "max", node.body.dtype, node.body.dtype)
         values = self._masked(accumulator, node, LOOP)
         states = f"best_{largest}, sum_{node.name}"
         added = f"library.add_distance({states}, {values})"
-        if group.size > 1:
-            shape = f"[XBLOCK, {group.far}, RBLOCK // {group.size}, {group.near}]"
-            added = f"library.add_distances({states}, tl.reshape({values}, {shape}))"
+        if self._group.size > 1:
+            added = f"library.add_distances({states}, {self._by_group(values)})"
         self.emit.add(f"{states} = {added}", LOOP)
 
     def _squares(self, node: FlatNode) -> str:
@@ -351,18 +356,16 @@ class TritonKernelWriter:
 
     def _accumulate_squares(self, node: FlatNode) -> None:
         """Accumulate squared distances from a mean, with one state per group."""
-        group = self._group
-        shape = f"[XBLOCK, {group.far}, RBLOCK // {group.size}, {group.near}]"
         value = self.emit.value(node.body).text
         tests = [] if self.tile.group("r").exact else ["rmask"]
         if isinstance(node.body, Guarded):
             tests.append(self.emit.value(node.body.condition).text)
         both = self.emit.shape(BOTH)
-        values = f"tl.reshape(tl.broadcast_to({value}, {both}), {shape})"
+        values = self._by_group(f"tl.broadcast_to({value}, {both})")
         states = self._squares(node)
         text = f"library.add_squares({states}, {values})"
         if tests:
-            inside = f"tl.reshape(tl.broadcast_to({' & '.join(tests)}, {both}), {shape})"
+            inside = self._by_group(f"tl.broadcast_to({' & '.join(tests)}, {both})")
             text = f"library.add_squares_inside({states}, {values}, {inside})"
         self.emit.add(f"{states}, added_{node.name} = {text}", LOOP)
         if total := self._in_groups(node):

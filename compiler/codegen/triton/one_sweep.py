@@ -51,25 +51,23 @@ def in_one_sweep(kernel: FlatKernel) -> OneSweep:
     means: dict[str, Expr] = {}
     nodes: list[FlatNode] = []
     for node in kernel.nodes:
-        body = _whole(node.body, made) if node.kind == "sum" else node.body
-        distances = _distances(node, body, made, frozenset(kernel.inner))
-        if (found := _exponentials(node, body, made)) and found[0] not in maxima.values():
-            maxima[node.name], kind, value = found
-            nodes.append(replace(node, kind=kind, body=value))
-        elif distances and distances[0] not in sums.values():
-            sums[node.name], value, means[node.name] = distances
-            nodes.append(replace(node, kind=SQUARES, body=value))
-        else:
-            nodes.append(node)
+        if node.kind == "sum":
+            body = _whole(node.body, made)
+            exponentials = _exponentials(body, made)
+            distances = _distances(node, body, made, frozenset(kernel.inner))
+            if exponentials and exponentials[0] not in maxima.values():
+                maxima[node.name], kind, value = exponentials
+                node = replace(node, kind=kind, body=value)
+            elif distances and distances[0] not in sums.values():
+                sums[node.name], value, means[node.name] = distances
+                node = replace(node, kind=SQUARES, body=value)
+        nodes.append(node)
     return OneSweep(replace(kernel, nodes=tuple(nodes)), maxima, sums, means)
 
 
-def _exponentials(
-    node: FlatNode, body: Expr, made: Mapping[str, FlatNode]
-) -> tuple[str, str, Expr] | None:
-    """(m, kind, x) if a node is a sum of exp(x - m) and m is the maximum of x, else None."""
-    found = exponential(body) if node.kind == "sum" else None
-    if found is None:
+def _exponentials(body: Expr, made: Mapping[str, FlatNode]) -> tuple[str, str, Expr] | None:
+    """(m, kind, x) if a body is exp(x - m) and m is the maximum of x, else None."""
+    if (found := exponential(body)) is None:
         return None
     value, subtracted = found
     if (largest := _result(subtracted, made)) is None:
@@ -87,15 +85,15 @@ def _distances(
 
     The mean is computed from the sum of x.
     """
-    if node.kind != "sum" or node.across or node.body.dtype not in EXACT:
+    if node.across or node.body.dtype not in EXACT:
         return None
-    guarded = isinstance(body, Guarded) and _is_zero(body.other)
-    found = squared_distance(body.body if isinstance(body, Guarded) and guarded else body)
+    guard = body if isinstance(body, Guarded) and _is_zero(body.other) else None
+    found = squared_distance(guard.body if guard else body)
     if found is None:
         return None
     value, mean = found[0], _whole(found[1], made, outside=True)
-    if isinstance(body, Guarded):
-        value = Guarded(value.dtype, body.condition, value, Constant(value.dtype, 0.0))
+    if guard:
+        value = Guarded(value.dtype, guard.condition, value, Constant(value.dtype, 0.0))
     if (total := _result(mean, made)) is None or mean.axes & inner:
         return None
     source = made[total.buffer]

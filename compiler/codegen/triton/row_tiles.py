@@ -69,17 +69,19 @@ def row_tile(kernel: FlatKernel, *, persistent: bool = True) -> Tile:
     limit = ROW // max(1, power_of_two(held) // 2)
     one_sweep = in_one_sweep(kernel)
     sweeps = sum(part.sweep for part in segments(one_sweep.kernel))
-    again = columns and (sweeps > 1 or bool(one_sweep.means))
+    variances, exponentials = bool(one_sweep.means), bool(one_sweep.maxima)
+    again = columns and (sweeps > 1 or variances)
     if again:
         limit = HELD_COLUMN
     elif columns:
         limit = 2 * COLUMN_TILE * widest(kernel) // COLUMN_BYTES
-    elif sweeps == 2 and not one_sweep.means:
+    elif sweeps == 2 and not variances:
         limit = min(limit, HELD_BYTES // max(1, _row_bytes(kernel)))
     more = _more_warps(kernel, outer) if columns else 1
     if sweeps == 1 and not again:
         limit *= more
-    wasteful = length is not None and sweeps == 1 and _is_wasteful(kernel, length, columns=columns)
+    in_loops = columns and variances and widest(kernel) >= 4
+    wasteful = length is not None and sweeps == 1 and _is_wasteful(length, in_loops=in_loops)
     fits = persistent and length is not None and length <= limit and not wasteful
     if columns and length is not None and fits and (patched := _patched(kernel, length)):
         return patched
@@ -87,7 +89,7 @@ def row_tile(kernel: FlatKernel, *, persistent: bool = True) -> Tile:
     if length is not None and (fits or held_whole):
         return _whole_rows(kernel, power_of_two(length), outer, columns=columns, heavy=heavy)
     if columns:
-        return _columns(kernel, outer, more, exponentials=sweeps == 1 and bool(one_sweep.maxima))
+        return _columns(kernel, outer, more, exponentials=sweeps == 1 and exponentials)
     length = estimate(inner)
     if kernel.scans:
         return _tile(kernel, 1, min(2048, power_of_two(length)), 4, persistent=False)
@@ -171,14 +173,13 @@ def _most_common_nearest(addresses: Sequence[Index], kernel: FlatKernel) -> Axis
     return max(found, key=lambda axis: found[axis], default=None)
 
 
-def _is_wasteful(kernel: FlatKernel, length: int, *, columns: bool) -> bool:
+def _is_wasteful(length: int, *, in_loops: bool) -> bool:
     """Return whether a tile of whole long rows would be far longer than they are.
 
-    Variances of columns of float32 are found in loops, too, in groups of several elements.
+    Variances of columns of float32 are found `in_loops` as fast, in groups of several elements.
     """
-    if columns and widest(kernel) >= 4 and in_one_sweep(kernel).means:
-        return length >= LOOPED_COLUMN and power_of_two(length) > length * WASTE_OF_COLUMNS
-    return length >= LOOPED and power_of_two(length) > length * WASTE
+    shortest, waste = (LOOPED_COLUMN, WASTE_OF_COLUMNS) if in_loops else (LOOPED, WASTE)
+    return length >= shortest and power_of_two(length) > length * waste
 
 
 def _row_bytes(kernel: FlatKernel) -> int:

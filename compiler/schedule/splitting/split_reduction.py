@@ -12,7 +12,7 @@ elements between them are not stored.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tcdebug.compiler.gate.gate import Gate
@@ -64,7 +64,7 @@ def split_reductions(graph: Graph, gate: Gate) -> tuple[Graph, dict[str, str]]:
     parts: dict[str, str] = {}
     taken = {node.name for node in graph.nodes}
     made = {node.name: node for node in graph.nodes}
-    means, maxima = _sums_of_means(made), _maxima_of_exponentials(made)
+    means, maxima = _found(made, sum_of_the_mean), _found(made, maximum_of_exponentials)
     squared, exponentiated = frozenset(means.values()), frozenset(maxima.values())
     left: list[Node] = [*reversed(graph.nodes)]
     while left:
@@ -109,18 +109,12 @@ def _is_divisible(node: Reduction) -> bool:
     return node.out.device.type in DEVICES and node.kind in KINDS
 
 
-def _sums_of_means(made: Mapping[str, Node]) -> dict[str, str]:
-    """Sum of squared distances -> the sum that their mean is of."""
-    sums = {name: node for name, node in made.items() if isinstance(node, Reduction)}
-    found = {name: sum_of_the_mean(node, sums) for name, node in sums.items()}
-    return {name: total.name for name, total in found.items() if total is not None}
-
-
-def _maxima_of_exponentials(made: Mapping[str, Node]) -> dict[str, str]:
-    """Sum of exponentials of distances from a maximum -> that maximum."""
-    sums = {name: node for name, node in made.items() if isinstance(node, Reduction)}
-    found = {name: maximum_of_exponentials(node, made) for name, node in sums.items()}
-    return {name: largest.name for name, largest in found.items() if largest is not None}
+def _found(
+    made: Mapping[str, Node], find: Callable[[Reduction, Mapping[str, Node]], Reduction | None]
+) -> dict[str, str]:
+    """Return the reductions for which another one is found: name -> the name of that."""
+    pairs = ((n.name, find(n, made)) for n in made.values() if isinstance(n, Reduction))
+    return {name: other.name for name, other in pairs if other is not None}
 
 
 def fresh(name: str, taken: set[str]) -> str:

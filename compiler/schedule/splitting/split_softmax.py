@@ -2,7 +2,8 @@
 
 The exponentials are those of the distances from the maximum of all elements. In a piece they are
 those from its own maximum, so that one kernel computes both and reads each element once; how far
-that is from the maximum of all elements is multiplied in afterwards, as in `online_softmax`.
+that is from the maximum of all elements is multiplied in afterwards, as in
+`codegen/triton/one_sweep.py`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import torch
 from tcdebug.compiler.ir.arithmetic.index import Atom, Index
 from tcdebug.compiler.ir.build import call, cast, constant
 from tcdebug.compiler.ir.expr import Call, Expr, Guarded, Load, loads
-from tcdebug.compiler.ir.graph import Reduction
+from tcdebug.compiler.ir.graph import Node, Reduction
 from tcdebug.compiler.schedule.splitting.pieces import DividedReduction
 
 
@@ -31,15 +31,18 @@ def squared_distance(body: Expr) -> tuple[Expr, Expr] | None:
     return value, subtracted
 
 
-def sum_of_the_mean(node: Reduction, sums: Mapping[str, Reduction]) -> Reduction | None:
-    """Return the sum of a mean if a node adds up squared distances from that mean, else None."""
+def sum_of_the_mean(node: Reduction, made: Mapping[str, Node]) -> Reduction | None:
+    """Return the sum of a mean if a node adds up squared distances from that mean, else None.
+
+    `made` has the nodes of the graph.
+    """
     parts = squared_distance(node.body) if node.kind == "sum" else None
     if parts is None:
         return None
     value, mean = parts
     read = {load.buffer for load in loads(mean)}
-    found = sums.get(read.pop()) if len(read) == 1 else None
-    if found is None or not mean.axes.isdisjoint(node.reduced):
+    found = made.get(read.pop()) if len(read) == 1 else None
+    if not isinstance(found, Reduction) or not mean.axes.isdisjoint(node.reduced):
         return None
     same = (found.axes, found.reduced) == (node.axes, node.reduced)
     return found if same and cast(value, found.body.dtype).key == found.body.key else None
