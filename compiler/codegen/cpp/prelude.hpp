@@ -116,20 +116,29 @@ template <typename T> static inline T remainder_(T a, T b) {
   return (r != 0) & ((b < 0) != (r < 0)) ? r + b : r;
 }
 template <typename T> static inline T floor_div_by_rest(T a, T b, T r) {
-  const T whole = (a - r) / b;
+  const T quotient = a / b, whole = (a - r) / b;
   const T q = (r != 0) & ((b < 0) != (r < 0)) ? whole - 1 : whole, down = floor_(q);
   const T nearest = q - down > (T)0.5 ? down + 1 : down;
-  const T signed_zero = q == 0 ? copysign_((T)0, a / b) : nearest;
-  return b == 0 ? a / b : signed_zero;
+  const T signed_zero = q == 0 ? copysign_((T)0, quotient) : nearest;
+  return b == 0 ? quotient : signed_zero;
 }
 static inline double floor_div_(double a, double b) { return floor_div_by_rest(a, b, fmod_(a, b)); }
-// Below 2^25, a double next to the quotient has its whole part, and their product has 49 bits. From
-// there on, the remainder is less than half of the last bit of a, and is rounded away.
+// Below 2^25, the whole part of the rounded quotient is wrong by at most 1, and the remainder is exact
+// if it is not rounded before the subtraction. From there on, the remainder is less than half of the
+// last bit of a, and is rounded away.
 static inline float floor_div_(float a, float b) {
-  const double inf = __builtin_inf(), x = a, y = b, quotient = x / y;
-  const float rest = (float)(x - trunc_(quotient) * y), left = abs_(y) == inf ? a : rest;
-  const bool far = (abs_(quotient) >= 0x1p25) & (abs_(x) != inf);
-  return floor_div_by_rest(a, b, far ? 0.0f : left);
+  const float inf = __builtin_inff(), x = abs_(a), y = abs_(b), quotient = x / y;
+  float rest;
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+  rest = __builtin_fmaf(-trunc_(quotient), y, x);
+#else
+  rest = (float)((double)x - (double)trunc_(quotient) * (double)y);
+#endif
+  rest = rest < 0 ? rest + y : rest;
+  rest = rest >= y ? rest - y : rest;
+  rest = y == inf ? x : rest;
+  rest = (quotient >= 0x1p25f) & (x != inf) ? 0.0f : rest;
+  return floor_div_by_rest(a, b, copysign_(rest, a));
 }
 
 extern "C" {

@@ -1,15 +1,22 @@
 // Special functions of two numbers, computed in loops. Included after prelude.hpp.
 // DLMF is the NIST Digital Library of Mathematical Functions, https://dlmf.nist.gov.
 
-// log |Gamma(x)| by Stirling's series (DLMF 5.11.1) above 8, the recurrence 5.5.1 below, and the
-// reflection 5.5.3 below 0.5. It is computed in double, because terms cancel near its zeros.
-static inline double log_gamma_of_positive(double x) {
-  const double far = x < 8 ? x + 8 : x, inverse = 1 / far, square = inverse * inverse;
-  const double product = x * (x + 1) * (x + 2) * (x + 3) * (x + 4) * (x + 5) * (x + 6) * (x + 7);
+// log(Gamma(x)) for x from 8, by Stirling's series (DLMF 5.11.1).
+static inline double stirling(double x, double log_x) {
+  const double inverse = 1 / x, square = inverse * inverse, half_log_two_pi = 0.918938533204672741780;
   const double series = inverse * (1.0 / 12 + square * (-1.0 / 360 + square * (1.0 / 1260
       + square * (-1.0 / 1680 + square * (1.0 / 1188 + square * (-691.0 / 360360))))));
-  const double half_log_two_pi = 0.918938533204672741780, ratio = x < 8 ? product : 1;
-  return (far - 0.5) * log_(far) - far + half_log_two_pi + series - log_(ratio);
+  return (x - 0.5) * log_x - x + half_log_two_pi + series;
+}
+// Gamma(x + 8) / Gamma(x), by the recurrence DLMF 5.5.1.
+static inline double eight_factors(double x) {
+  return x * (x + 1) * (x + 2) * (x + 3) * (x + 4) * (x + 5) * (x + 6) * (x + 7);
+}
+// log |Gamma(x)| by Stirling's series above 8, the recurrence below, and the reflection DLMF 5.5.3
+// below 0.5. It is computed in double, because terms cancel near its zeros.
+static inline double log_gamma_of_positive(double x) {
+  const double far = x < 8 ? x + 8 : x, ratio = x < 8 ? eight_factors(x) : 1;
+  return stirling(far, log_(far)) - log_(ratio);
 }
 // Choices are made between numbers, before functions are called: g++ makes a branch around a function
 // whose value is chosen, and does not vectorize it.
@@ -23,98 +30,134 @@ static inline float lgamma_(float value) {
   return (float)(beside_zeros * ((1 - 2 * mirrored) * positive + mirrored * log_pi - log_sine) + 0);
 }
 
-// Hurwitz's zeta function for q > 0: twelve terms of its sum, then DLMF 25.11.28 for the rest.
-static inline double zeta_of_positive(double s, double q) {
+// q^-s for q > 0. Few factors are multiplied, which is faster than a logarithm and an exponential.
+static inline double inverse_power(double q, double s) {
+  if (s > 16 || s != floor_(s)) return __builtin_pow(q, -s);
+  double power = q;
+  for (int left = (int)s - 1; left > 0; --left) power *= q;
+  return 1 / power;
+}
+// Hurwitz's zeta function for q > 0: at most twelve terms of its sum, then DLMF 25.11.28 for the rest.
+// The first term that the latter leaves out, relative to the rest, is below 1e-17 from q = s + 12 on,
+// and below 1e-9 from q = s + 5 on.
+static inline double zeta_of_positive(double s, double q, double enough) {
   // B(2k) / (2k)! from k = 8 to k = 1
   const double bernoulli[] = {-3617.0 / 10670622842880000.0, 1.0 / 74724249600.0,
       -691.0 / 1307674368000.0, 1.0 / 47900160, -1.0 / 1209600, 1.0 / 30240, -1.0 / 720, 1.0 / 12};
   double sum = 0;
-  for (int k = 0; k < 12; ++k, q += 1) {
-    const double term = pow_(q, -s);
+  for (int k = 0; k < 12 && q < s + enough; ++k, q += 1) {
+    const double term = inverse_power(q, s);
     sum += term;
-    if (term <= 1e-17 * sum) return sum;
+    if (term * (1 + q / (s - 1)) <= 1e-17 * sum) return sum;
   }
+  const double inverse = 1 / q, square = inverse * inverse;
   double correction = 0;
   for (int k = 8, row = 0; k > 0; --k, ++row)
-    correction = correction * ((s + 2 * k - 1) / q) * ((s + 2 * k) / q) + bernoulli[row];
-  return sum + pow_(q, -s) * (q / (s - 1) + (0.5 + correction * (s / q)));
+    correction = correction * ((s + 2 * k - 1) * (s + 2 * k) * square) + bernoulli[row];
+  return sum + inverse_power(q, s) * (q / (s - 1) + (0.5 + correction * (s * inverse)));
 }
 // For q < 0, the terms on each side of 0 are summed separately. Poles and undefined values are those
 // of eager.
-static inline double zeta_(double s, double q) {
+static inline double zeta_from(double s, double q, double enough) {
   const double nan = __builtin_nan(""), inf = __builtin_inf();
   if (s == 1) return inf;
   if (!(s > 1) || q != q || q == inf) return nan;
-  if (q > 0) return zeta_of_positive(s, q);
+  if (q > 0) return zeta_of_positive(s, q, enough);
   if (q == floor_(q)) return inf;
   if (s != floor_(s)) return nan;
   const double part = -q - floor_(-q);
-  const double below = zeta_of_positive(s, part) - zeta_of_positive(s, 1 - q);
-  return zeta_of_positive(s, 1 - part) + (s / 2 == floor_(s / 2) ? below : -below);
+  const double below = zeta_of_positive(s, part, enough) - zeta_of_positive(s, 1 - q, enough);
+  return zeta_of_positive(s, 1 - part, enough) + (s / 2 == floor_(s / 2) ? below : -below);
 }
-static inline float zeta_(float s, float q) { return (float)zeta_((double)s, (double)q); }
+static inline double zeta_(double s, double q) { return zeta_from(s, q, 12); }
+static inline float zeta_(float s, float q) { return (float)zeta_from(s, q, 5); }
 
-// The regularised incomplete gamma functions P and Q (DLMF chapter 8), computed in long double,
-// because a relative error in an exponent of 700 is 700 times as large in the result.
-extern "C" {
-long double expl(long double);
-long double expm1l(long double);
-long double logl(long double);
-long double log1pl(long double);
-long double erfcl(long double);
-long double lgammal(long double);
-}
+// The regularised incomplete gamma functions P and Q (DLMF chapter 8), computed in a wider type W,
+// because a relative error in an exponent of 700 is 700 times as large in the result: double for
+// float, and long double for double.
+static inline double wide_exp(double x) { return __builtin_exp(x); }
+static inline double wide_expm1(double x) { return __builtin_expm1(x); }
+static inline double wide_log(double x) { return __builtin_log(x); }
+static inline double wide_log1p(double x) { return __builtin_log1p(x); }
+static inline double wide_erfc(double x) { return __builtin_erfc(x); }
+static inline double wide_sqrt(double x) { return __builtin_sqrt(x); }
+static inline long double wide_exp(long double x) { return __builtin_expl(x); }
+static inline long double wide_expm1(long double x) { return __builtin_expm1l(x); }
+static inline long double wide_log(long double x) { return __builtin_logl(x); }
+static inline long double wide_log1p(long double x) { return __builtin_log1pl(x); }
+static inline long double wide_erfc(long double x) { return __builtin_erfcl(x); }
+static inline long double wide_sqrt(long double x) { return __builtin_sqrtl(x); }
+
+template <typename W> struct GammaLimits;
+template <> struct GammaLimits<long double> {
+  // The last term of a series, relative to the sum, if the result is that sum, or 1 minus it.
+  static constexpr long double least_term = 1e-20L, least_of_complement = 1e-20L;
+  static constexpr double descending = 1.5, uniform = 2000;
+};
+template <> struct GammaLimits<double> {
+  static constexpr double least_term = 1e-9, least_of_complement = 1e-12;
+  static constexpr double descending = 5, uniform = 64;
+};
 
 // log(Gamma(1 + a)). For small a, where 1 + a loses digits of a, by the series DLMF 5.7.3.
 static inline long double log_gamma_after(long double a) {
-  if (a > 1e-4L) return lgammal(1 + a);
+  if (a > 1e-4L) return __builtin_lgammal(1 + a);
   return a * (-0.577215664901532860607L + a * (0.822467033424113218236L
       + a * (-0.400685634386531428467L + a * 0.270580808427784547879L)));
 }
+static inline double log_gamma_after(double a) { return log_gamma_of_positive(1 + a); }
 
 // mu - log(1 + mu), which is eta^2 / 2 in DLMF 8.12.1. Near 0 by DLMF 4.6.4, with mu - 2 s = mu s.
-static inline long double half_eta_squared(long double mu) {
-  if (mu < -0.25L || mu > 0.25L) return mu - log1pl(mu);
-  const long double s = mu / (2 + mu), square = s * s;
-  long double sum = 0;
-  for (int k = 12; k > 0; --k) sum = (sum + 1.0L / (2 * k + 1)) * square;
+template <typename W> static inline W half_eta_squared(W mu) {
+  if (mu < (W)-0.25 || mu > (W)0.25) return mu - wide_log1p(mu);
+  const W s = mu / (2 + mu), square = s * s;
+  W sum = 0;
+  for (int k = 12; k > 0; --k) sum = (sum + (W)1 / (2 * k + 1)) * square;
   return s * (mu - 2 * sum);
 }
 
-// From these values of a on, the terms used of Stirling's series and DLMF 8.12 give 17 digits.
-static const double GAMMA_BY_STIRLING = 400, GAMMA_IS_UNIFORM = 2000;
+// From this value of a on, the terms used of Stirling's series give 17 digits.
+static const double GAMMA_BY_STIRLING = 400;
+
+static inline long double gamma_density_before(long double a, long double x) {
+  return wide_exp(a * wide_log(x) - x - log_gamma_after(a));
+}
+static inline double gamma_density_before(double a, double x) {
+  const double next = 1 + a, far = a < 7 ? next + 8 : next, ratio = a < 7 ? eight_factors(next) : 1;
+  return wide_exp(a * wide_log(x) - x - stirling(far, wide_log(far))) * ratio;
+}
 
 // x^a e^-x / Gamma(1 + a). For large a by Stirling's series, DLMF 5.11.3.
-static inline long double gamma_density(long double a, long double x) {
-  if (a < GAMMA_BY_STIRLING) return expl(a * logl(x) - x - log_gamma_after(a));
-  const long double r = 1 / a, pi = 3.14159265358979323846L;
-  const long double stirling = 1 + r * (1.0L / 12 + r * (1.0L / 288
-      + r * (-139.0L / 51840 - r * (571.0L / 2488320))));
-  return expl(-a * half_eta_squared((x - a) / a)) / (__builtin_sqrtl(2 * pi * a) * stirling);
+template <typename W> static inline W gamma_density(W a, W x) {
+  if (a < (W)GAMMA_BY_STIRLING) return gamma_density_before(a, x);
+  const W r = 1 / a, pi = (W)3.14159265358979323846L;
+  const W series = 1 + r * ((W)1 / 12 + r * ((W)1 / 288
+      + r * ((W)-139 / 51840 - r * ((W)571 / 2488320))));
+  return wide_exp(-a * half_eta_squared((x - a) / a)) / (wide_sqrt(2 * pi * a) * series);
 }
 
 // P by DLMF 8.7.1, the first sum: x^k / ((a + 1) ... (a + k)).
-static inline long double gamma_p_ascending(long double a, long double x) {
-  long double sum = 1, term = 1;
-  for (long double k = 1; term > sum * 1e-20L; k += 1) sum += term *= x / (a + k);
+template <typename W> static inline W gamma_p_ascending(W a, W x, W least) {
+  W sum = 1, term = 1;
+  for (W k = 1; term > sum * least; k += 1) sum += term *= x / (a + k);
   return gamma_density(a, x) * sum;
 }
 
 // Q for small a, where 1 - P is small: DLMF 8.7.1, the second sum, whose first term is 1 + expm1.
-static inline long double gamma_q_of_small(long double a, long double x) {
-  const long double exponent = a * logl(x) - log_gamma_after(a);
-  long double sum = 0, power = 1;
-  for (long double k = 1; k < 30; k += 1) sum += (power *= -x / k) / (a + k);
-  return -expm1l(exponent) - expl(exponent) * a * sum;
+template <typename W> static inline W gamma_q_of_small(W a, W x) {
+  const W exponent = a * wide_log(x) - log_gamma_after(a);
+  W sum = 0, power = 1;
+  for (W k = 1; k < 30; k += 1) sum += (power *= -x / k) / (a + k);
+  return -wide_expm1(exponent) - wide_exp(exponent) * a * sum;
 }
 
 // Q by the even part of the continued fraction DLMF 8.9.2, written as a sum whose terms have the
 // ratios `ratio` (Gautschi, "A computational procedure for incomplete gamma functions", 1979).
-static inline long double gamma_q_descending(long double a, long double x) {
-  long double sum = 1, term = 1, ratio = 0;
-  for (long double k = 1; (term > 0 ? term : -term) > sum * 1e-20L; k += 1) {
-    const long double middle = x + 2 * k - a;
-    const long double step = k * (a - k) / ((middle - 1) * (middle + 1)) * (1 + ratio);
+template <typename W> static inline W gamma_q_descending(W a, W x) {
+  W sum = 1, term = 1, ratio = 0;
+  for (W k = 1; (term > 0 ? term : -term) > sum * GammaLimits<W>::least_term; k += 1) {
+    const W middle = x + 2 * k - a;
+    const W step = k * (a - k) / ((middle - 1) * (middle + 1)) * (1 + ratio);
     ratio = -step / (1 + step);
     sum += term *= ratio;
   }
@@ -131,42 +174,44 @@ static const double GAMMA_C2[] = {25.0 / 6048, -139.0 / 51840, 1.0 / 1296, 1.0 /
     -6199.0 / 57736800, 5531.0 / 104509440};
 static const double GAMMA_C3[] = {101.0 / 155520, 571.0 / 2488320, -54179.0 / 115473600};
 
-template <int N>
-static inline long double taylor(const double (&coefficients)[N], long double eta) {
-  long double sum = 0;
-  for (int k = N - 1; k >= 0; --k) sum = sum * eta + coefficients[k];
+template <typename W, int N> static inline W taylor(const double (&coefficients)[N], W eta) {
+  W sum = 0;
+  for (int k = N - 1; k >= 0; --k) sum = sum * eta + (W)coefficients[k];
   return sum;
 }
 
 // P or Q for large a and x within an eighth of a: DLMF 8.12.3, 8.12.4 and 8.12.7.
-static inline long double gamma_uniform(long double a, long double x, bool upper) {
-  const long double mu = (x - a) / a, pi = 3.14159265358979323846L;
-  const long double half = half_eta_squared(mu), size = __builtin_sqrtl(2 * half);
-  const long double eta = mu < 0 ? -size : size, root = __builtin_sqrtl(a * half), r = 1 / a;
-  const long double c = taylor(GAMMA_C0, eta) + r * (taylor(GAMMA_C1, eta)
+template <typename W> static inline W gamma_uniform(W a, W x, bool upper) {
+  const W mu = (x - a) / a, pi = (W)3.14159265358979323846L;
+  const W half = half_eta_squared(mu), size = wide_sqrt(2 * half);
+  const W eta = mu < 0 ? -size : size, root = wide_sqrt(a * half), r = 1 / a;
+  const W c = taylor(GAMMA_C0, eta) + r * (taylor(GAMMA_C1, eta)
       + r * (taylor(GAMMA_C2, eta) + r * taylor(GAMMA_C3, eta)));
-  const long double rest = expl(-a * half) / __builtin_sqrtl(2 * pi * a) * c;
-  return 0.5L * erfcl((mu < 0) == upper ? -root : root) + (upper ? rest : -rest);
+  const W rest = wide_exp(-a * half) / wide_sqrt(2 * pi * a) * c;
+  return wide_erfc((mu < 0) == upper ? -root : root) / 2 + (upper ? rest : -rest);
 }
 
-static inline double igamma_of(double a, double x, bool upper) {
-  const double inf = __builtin_inf();
+template <typename W, typename T> static inline T igamma_of(T small, T other, bool upper) {
+  const W a = small, x = other, inf = __builtin_inf();
   // The limits of eager, even if the other number is NaN.
-  if (x < 0 || a < 0 || (a == 0 && !(x > 0)) || (a == inf && x == inf)) return __builtin_nan("");
+  if (x < 0 || a < 0 || (a == 0 && !(x > 0)) || (a == inf && x == inf)) return (T)__builtin_nan("");
   if (x == 0 || a == inf) return upper;
   if (a == 0 || x == inf) return !upper;
-  if (a != a || x != x) return __builtin_nan("");
-  if (a >= GAMMA_IS_UNIFORM && abs_(x - a) <= a / 8) return (double)gamma_uniform(a, x, upper);
-  if (x >= 1.5 && x >= a) {
-    const long double q = gamma_q_descending(a, x);
-    return (double)(upper ? q : 1 - q);
+  if (a != a || x != x) return (T)__builtin_nan("");
+  if (a >= (W)GammaLimits<W>::uniform && abs_(x - a) <= a / 8) return (T)gamma_uniform(a, x, upper);
+  if (x >= (W)GammaLimits<W>::descending && x >= a) {
+    const W q = gamma_q_descending(a, x);
+    return (T)(upper ? q : 1 - q);
   }
-  if (upper && a < 0.125 && x < 1.5) return (double)gamma_q_of_small(a, x);
-  const long double p = gamma_p_ascending(a, x);
-  return (double)(upper ? 1 - p : p);
+  if (upper && a < (W)0.125) return (T)gamma_q_of_small(a, x);
+  const W least = upper ? GammaLimits<W>::least_of_complement : GammaLimits<W>::least_term;
+  const W p = gamma_p_ascending(a, x, least);
+  return (T)(upper ? 1 - p : p);
 }
-template <typename T> static inline T igamma_(T a, T x) { return (T)igamma_of(a, x, false); }
-template <typename T> static inline T igammac_(T a, T x) { return (T)igamma_of(a, x, true); }
+static inline double igamma_(double a, double x) { return igamma_of<long double>(a, x, false); }
+static inline double igammac_(double a, double x) { return igamma_of<long double>(a, x, true); }
+static inline float igamma_(float a, float x) { return igamma_of<double>(a, x, false); }
+static inline float igammac_(float a, float x) { return igamma_of<double>(a, x, true); }
 
 // Orthogonal polynomials by their recurrences (Abramowitz and Stegun 22.7). p and q are those of the
 // two previous degrees.
@@ -190,8 +235,10 @@ template <typename T> static inline T chebyshev_t_(T x, T n) {
   return chebyshev_of(x, n, x);
 }
 template <typename T> static inline T chebyshev_u_(T x, T n) {
-  const T whole = trunc_(n), angle = acos_(x), sine = sin_(angle);
-  if (n > 8 && abs_(x) < 1 && sine != 0) return sin_((whole + 1) * angle) / sine;
+  if (n > 8 && abs_(x) < 1) {
+    const T angle = acos_(x), sine = sin_(angle);
+    if (sine != 0) return sin_((trunc_(n) + 1) * angle) / sine;
+  }
   return chebyshev_of(x, n, x + x);
 }
 template <typename T> static inline T chebyshev_v_(T x, T n) { return chebyshev_of(x, n, x + x - 1); }

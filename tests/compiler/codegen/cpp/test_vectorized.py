@@ -319,6 +319,21 @@ def test_loops_over_operations_with_branches_in_c_are_vectorized(tmp_path: Path,
     assert scalar_loops(text, tmp_path) == []
 
 
+@pytest.mark.parametrize("neighbour", [-1, 0, 1])
+def test_a_quotient_beside_a_whole_number_is_rounded_down_as_in_eager(neighbour: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    divisor = torch.randn(1 << 16, generator=generator)
+    bits = torch.randint(0, 27, divisor.shape, generator=generator)
+    whole = (torch.randn(divisor.shape, generator=generator) * torch.exp2(bits)).trunc()
+    dividend = whole * divisor
+    if neighbour:
+        dividend = torch.nextafter(dividend, torch.full_like(dividend, neighbour * torch.inf))
+    special = torch.tensor([0.0, -0.0, 1.0, -3.5, 1e-45, -3e38, torch.inf, -torch.inf, torch.nan])
+    pairs = torch.cartesian_prod(special, special)
+    given = [torch.cat([dividend, pairs[:, 0]]), torch.cat([divisor, pairs[:, 1]])]
+    assert_as_eager(compiled(torch.floor_divide), torch.floor_divide, given, exact=True)
+
+
 def test_every_float16_is_converted_as_eager_converts_it() -> None:
     every = torch.arange(-(2**15), 2**15).to(torch.int16).view(torch.float16)
     between = torch.nextafter(every.float(), torch.tensor(0.0))

@@ -198,3 +198,25 @@ def test_zeta_of_a_huge_negative_number_terminates() -> None:
     pair = [torch.tensor([v], dtype=torch.float64) for v in (2.0, -1e15 - 0.5)]
     found = compiled(torch.special.zeta)(*pair)  # pi^2 / sin(pi / 2)^2, less zeta(2, 1e15)
     assert found.item() == pytest.approx(9.869604401089357, rel=1e-15)
+
+
+PAIRS_OF_FLOATS = [
+    *product((1e-6, 1e-3, 0.12, 0.13, 0.5, 1, 2.5, 6.9, 7.1), (1e-6, 0.1, 1.6, 4.9, 5.1, 30)),
+    *((a, a * f) for a in (30, 63, 65, 399, 401, 1e5) for f in (0.5, 0.87, 0.88, 0.99, 1.01, 1.13)),
+]
+
+
+def test_functions_of_pairs_of_floats_are_exact_to_the_last_places() -> None:
+    def every(a: torch.Tensor, x: torch.Tensor) -> list[torch.Tensor]:
+        return [torch.igamma(a, x), torch.igammac(a, x), torch.special.zeta(a + 1, x)]
+
+    first, second = torch.tensor(PAIRS_OF_FLOATS).unbind(1)
+    torch._dynamo.reset()
+    found = torch.stack(compiled(every)(first, second)).T.tolist()
+    for a, x, s, values in zip(
+        first.tolist(), second.tolist(), (first + 1).tolist(), found, strict=True
+    ):
+        exact = *incomplete_gamma(mp.mpf(a), mp.mpf(x)), zeta(mp.mpf(s), mp.mpf(x))
+        for which, (value, truth) in enumerate(zip(values, exact, strict=True)):
+            if 2.0**-126 < truth < 2.0**127:
+                assert value == pytest.approx(float(truth), rel=4e-6, abs=0), (which, a, x)
