@@ -133,6 +133,16 @@ class _Loop:
         """The axes over whose points the buffer is filled."""
         return self.axes
 
+    @property
+    def fills_exactly(self) -> bool:
+        """Whether there are as many points as elements."""
+        return product(a.size for a in self.filled) == self.out.numel
+
+    @property
+    def may_go_beyond(self) -> bool:
+        """Whether points may lie beyond the buffer."""
+        return False
+
 
 @dataclass(frozen=True)
 class Pointwise(_Loop):
@@ -196,14 +206,20 @@ class Reduction(_Accumulating):
 class Scan(_Accumulating):
     """out[index] = kind of body over the points of `reduced` up to and including this one.
 
-    It is accumulated in the dtype of `body`; float64 may be stored as float32. `index` visits every
-    element once, over the points of `axes` and `reduced`.
+    It is accumulated in the dtype of `body`, and may be stored in another floating dtype. `index`
+    visits every element once, over the points of `axes` and `reduced`. The last points may lie
+    beyond the buffer; they are not stored. Only Triton kernels support that.
     """
 
     @property
     def filled(self) -> tuple[Axis, ...]:
         """The axes over whose points the buffer is filled, `reduced` included."""
         return self.axes + self.reduced
+
+    @property
+    def may_go_beyond(self) -> bool:
+        """Whether points may lie beyond the buffer."""
+        return True
 
 
 Path = tuple[tuple[str, Any], ...]

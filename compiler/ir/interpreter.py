@@ -165,6 +165,10 @@ def run_loop(node: LoopNode, values: dict[str, Value], symbols: Mapping[Symbol, 
         result = scan(node.kind, result, grid.shape[: len(node.axes)])
     target = _Grid(node.filled, symbols, values)
     where = tuple(target.index(i).expand(target.shape) for i in node.index)
+    if isinstance(node, Scan) and not node.fills_exactly:
+        ends = zip(where, size, strict=True)
+        exists = torch.stack([place < end for place, end in ends]).all(0)
+        where, result = tuple(place[exists] for place in where), result[exists]
     if where:
         out[where] = result.to(out.dtype)
     else:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import torch
 
-from tcdebug.compiler.ir.arithmetic.index import Index, Symbol, product
+from tcdebug.compiler.ir.arithmetic.index import Index, Symbol
 from tcdebug.compiler.ir.expr import (
     Call,
     Expr,
@@ -140,7 +140,7 @@ def _verify_loop(node: LoopNode, buffers: Mapping[str, Buffer]) -> Iterator[str]
         yield f"{node.name} has dtype {out.dtype}, which kernels do not write"
     if len(node.index) != len(out.size) or len(out.size) != len(out.stride):
         yield f"{node.name}: index, size and stride differ in length"
-    if not written(node) and product(a.size for a in node.filled) != out.numel:
+    if not (node.fills_exactly or node.may_go_beyond or written(node)):
         yield f"{node.name} loops over {node.axes} but fills {out.size}"
     if isinstance(node, Pointwise):
         if node.body.dtype != out.dtype:
@@ -152,7 +152,8 @@ def _verify_loop(node: LoopNode, buffers: Mapping[str, Buffer]) -> Iterator[str]
     if node.kind not in (SCANS if isinstance(node, Scan) else REDUCTIONS):
         yield f"{node.name}: no reduction is called {node.kind}"
     expected = torch.int64 if gives_place(node.kind) else node.body.dtype
-    rounds = isinstance(node, Scan) and (expected, out.dtype) == (torch.float64, torch.float32)
+    floats = expected.is_floating_point and out.dtype.is_floating_point
+    rounds = isinstance(node, Scan) and floats
     rounds |= node.kind in SORTS and out.dtype == torch.int16
     if out.dtype != expected and not rounds:
         yield f"{node.name} reduces {node.body.dtype} to {out.dtype}"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial, reduce
 
 import torch
 
 from tcdebug.compiler.ir.arithmetic.index import ZERO, Atom, Axis, Index, to_index
+from tcdebug.compiler.ir.build import call, index_value
 from tcdebug.compiler.ir.expr import (
     Expr,
     Guarded,
@@ -19,7 +21,7 @@ from tcdebug.compiler.ir.expr import (
     rewrite,
     walk,
 )
-from tcdebug.compiler.ir.graph import Buffer, Origin, Pointwise, Reduction, Scatter
+from tcdebug.compiler.ir.graph import Buffer, Origin, Pointwise, Reduction, Scan, Scatter
 from tcdebug.compiler.ir.operations import SCANS, SORTS
 from tcdebug.compiler.schedule.kernel import Kernel
 
@@ -47,6 +49,8 @@ class FlatNode:
     """For a scatter, the axes along which different points have different addresses."""
     across: bool = False
     """Whether it is the sum of a column over all outer points, or is computed after all of them."""
+    exists: Expr | None = None
+    """Where a scan has elements; None if every point has one."""
 
     @property
     def scans(self) -> bool:
@@ -108,6 +112,7 @@ def flatten(kernel: Kernel, buffers: Mapping[str, Buffer], *, collapse: bool) ->
             isinstance(n, Scatter),
             axes_apart(n) if isinstance(n, Scatter) else frozenset(),
             kernel.is_across(n),
+            _within(n) if isinstance(n, Scan) and not n.fills_exactly else None,
         )
         for n in kernel.nodes
     )
@@ -127,6 +132,17 @@ def axes_apart(node: Scatter) -> frozenset[Axis]:
         if len(atoms) == 1 and isinstance(atoms[0], Axis) and index.coefficient(atoms[0]):
             found.add(atoms[0])
     return frozenset(found)
+
+
+def _within(node: Scan) -> Expr:
+    """Return whether a point lies within the buffer."""
+    axes = {to_index(a): a.size for a in node.filled}
+    tests = (
+        call("lt", index_value(place), index_value(size))
+        for place, size in zip(node.index, node.out.size, strict=True)
+        if axes.get(place) != size
+    )
+    return reduce(partial(call, "bitwise_and"), tests)
 
 
 def _addressed_index(index: Index, buffers: Mapping[str, Buffer], made: set[str]) -> Index:

@@ -33,6 +33,8 @@ class TritonAccumulator:
     source: torch.dtype
     """The dtype of the values that are combined."""
     result: torch.dtype
+    dimension: int = 1
+    """The number of the dimension r in the tile."""
 
     @property
     def by_place(self) -> bool:
@@ -74,12 +76,13 @@ class TritonAccumulator:
         """Return the reduction of a tile of values, or of states, to one result per row."""
         if self.by_place:
             pair = f"({value}, {place})"
-            return f"tl.reduce({pair}, 1, library.{self.kind}, keep_dims=True)[1].to(tl.int64)"
+            combined = f"tl.reduce({pair}, {self.dimension}, library.{self.kind}, keep_dims=True)"
+            return f"{combined}[1].to(tl.int64)"
         if self.kind == "sum":
-            text = f"tl.sum({value}, 1, keep_dims=True)"
+            text = f"tl.sum({value}, {self.dimension}, keep_dims=True)"
             text = f"({text} + 0.0)" if self.dtype.is_floating_point else text  # never -0
         else:
-            text = f"tl.reduce({value}, 1, {COMBINE[self.kind]}, keep_dims=True)"
+            text = f"tl.reduce({value}, {self.dimension}, {COMBINE[self.kind]}, keep_dims=True)"
         return f"{text} != 0" if self.source == torch.bool else f"{text}.to({TYPES[self.result]})"
 
 
@@ -133,16 +136,17 @@ class TritonScan:
         combine = SCANNED[self.accumulator.kind]
         if self.accumulator.kind == "log_sum_exp":
             value = f"({value} + 0.0)"  # a sum that starts from zero is never -0.0
-        given = self._state(value, place)
-        return f"{self._variables('state')} = tl.associative_scan({given}, 1, {combine})"
+        given = f"{self._state(value, place)}, {self.accumulator.dimension}"
+        return f"{self._variables('state')} = tl.associative_scan({given}, {combine})"
 
     def carried(self, value: str, place: str) -> list[str]:
         """Statements that add the state of earlier tiles to a tile, and update that state."""
         combine, given = SCANNED[self.accumulator.kind], self._state(value, place)
         carry, state, total = map(self._variables, ("carry", "state", "total"))
+        along = f"{self.accumulator.dimension}, {combine}, keep_dims=True"
         return [
             f"{state} = {combine}({carry}, {state})",
-            f"{total} = tl.reduce({given}, 1, {combine}, keep_dims=True)",
+            f"{total} = tl.reduce({given}, {along})",
             f"{carry} = {combine}({carry}, {total})",
         ]
 

@@ -80,7 +80,7 @@ class TritonEmitter:
         self._linear: list[tuple[str, Index, tuple[Axis, ...]]] = []
         for group in tile.groups:
             self._dims.update(dict.fromkeys(group.axes, group.name))
-            if len(group.axes) > 1 and not group.patch:
+            if len(group.axes) > 1:
                 self._linear.append((group.name, linear(group.axes), group.axes))
 
     # -- statements -------------------------------------------------------------------------
@@ -295,11 +295,11 @@ class TritonEmitter:
         small tile is held by several warps. A barrier therefore separates the loads of memory from
         the stores over it. Without rows, these stores wait for `overwrite`, so that one suffices.
         """
-        every = frozenset(g.name for g in self.tile.groups)
-        dims = every if node.inside and not node.reduces else frozenset("x")
+        dims = self.tile.every if node.inside and not node.reduces else self.tile.rows
+        exists = self.value(node.exists).text if node.exists is not None else ""
         address, _, level = self.address(node.address)
         place = f"{self._storage[node.name]} + {self.spread(address, dims)}"
-        mask = self.mask(dims)
+        mask = self.mask(dims, exists)
         masked = f", {mask}" if mask else ""
         streamed = ', cache_modifier=".cs"' if self.eviction else ""
         text = f"tl.store({place}, {value.text}{masked}{streamed})"
@@ -307,7 +307,7 @@ class TritonEmitter:
 
     def store_joined(self, nodes: Sequence[FlatNode]) -> None:
         """Store the values of nodes that lie beside each other in memory, the first one first."""
-        every = frozenset(g.name for g in self.tile.groups)
+        every = self.tile.every
         first, (address, _, _) = nodes[0], self.address(nodes[0].address)
         values = [self.spread(self.values[n.name].text, every) for n in nodes]
         places = f"library.joined_places({self.spread(address, every)}, {len(nodes)})"
@@ -338,7 +338,7 @@ class TritonEmitter:
         """Store a value at an indirect index, or combine it atomically with the element there."""
         update = scatter_update(node.body, node.into)
         assert update is not None  # otherwise `unwritable` rejects the node
-        every = frozenset(g.name for g in self.tile.groups)
+        every = self.tile.every
         value = self.value(update.value)
         guard = ""
         if update.unless is not None:

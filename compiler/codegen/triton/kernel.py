@@ -15,15 +15,13 @@ from tcdebug.compiler.codegen.triton.one_sweep import FINITE, OneSweep, in_one_s
 from tcdebug.compiler.codegen.triton.places import NO_PLACE
 from tcdebug.compiler.codegen.triton.row_tiles import Groups, groups_of_threads
 from tcdebug.compiler.codegen.triton.text import TYPES, TritonIndex
-from tcdebug.compiler.codegen.triton.tiles import Tile, TileDimension
+from tcdebug.compiler.codegen.triton.tiles import Tile
 from tcdebug.compiler.ir.arithmetic.index import Axis, Index, product
 from tcdebug.compiler.ir.arithmetic.index_text import render
 from tcdebug.compiler.ir.expr import Guarded
 from tcdebug.compiler.ir.operations import SCANS
 from tcdebug.compiler.schedule.inlining.inlining_cost import JOINED
 
-ROW = frozenset(("x",))
-BOTH = frozenset(("x", "r"))
 TEXTS = TritonIndex({})
 """Writes sizes, which have no indirect indices."""
 
@@ -124,41 +122,28 @@ class TritonKernelWriter:
         for group in reversed(groups):
             name, block = group.name, f"{group.name.upper()}BLOCK"
             size = self._text(group.size)
-            along = "[None, :]" if group is self.tile.groups[1] else "[:, None]"
             first = "program"
             if group is not groups[0] or self.tile.alone:
                 blocks = f"tl.cdiv({size}, {block})"
                 emit.add(f"{name}blocks = {blocks}", TOP)
                 first = f"(program % {name}blocks)"
-            lanes = f"tl.arange(0, {block}){along}"
-            if group.patch:
-                self._patch_indices(group, first, lanes)
-            else:
-                emit.add(f"{name}index = {first} * {block} + {lanes}", TOP)
-                if not group.exact:
-                    emit.add(f"{name}mask = {name}index < {size}", TOP)
-                self._axes(group.axes, f"{name}index", TOP)
+            emit.add(f"{name}index = {first} * {block} + {self._lanes(name)}", TOP)
+            if not group.exact:
+                emit.add(f"{name}mask = {name}index < {size}", TOP)
+            self._axes(group.axes, f"{name}index", TOP)
             if first != "program":
                 emit.add(f"program = program // {name}blocks", TOP)
         self._axes(self.tile.alone, "program", TOP)
 
-    def _patch_indices(self, group: TileDimension, number: str, lanes: str) -> None:
-        """Write the two axes of a rectangle of points, whose number is given, and their mask."""
-        first, second = group.axes
-        name, side = group.name, group.patch
-        across = f"tl.cdiv({self._text(second.size)}, {side})"
-        height = f"({group.name.upper()}BLOCK // {side})"
-        self.emit.add(f"{name}lane = {lanes}", TOP)
-        self.emit.add(f"{first.name} = {number} // {across} * {height} + {name}lane // {side}", TOP)
-        self.emit.add(f"{second.name} = {number} % {across} * {side} + {name}lane % {side}", TOP)
-        if not group.exact:
-            tests = [f"({a.name} < {self._text(a.size)})" for a in group.axes]
-            self.emit.add(f"{name}mask = {' & '.join(tests)}", TOP)
+    def _lanes(self, name: str) -> str:
+        """Return the numbers of the points of a block, along its dimension of the tile."""
+        others = ", ".join(":" if g.name == name else "None" for g in self.tile.groups)
+        return f"tl.arange(0, {name.upper()}BLOCK)[{others}]"
 
     def _inner_indices(self, start: str, level: int) -> None:
         group = self.tile.group("r")
         offset = "" if start == "0" else f"{start} + "
-        self.emit.add(f"rindex = {offset}tl.arange(0, RBLOCK)[None, :].to(INDEX)", level)
+        self.emit.add(f"rindex = {offset}{self._lanes('r')}.to(INDEX)", level)
         if not group.exact:
             self.emit.add(f"rmask = rindex < {self._text(group.size)}", level)
         self._axes(group.axes, "rindex", level)
@@ -187,14 +172,13 @@ class TritonKernelWriter:
             self.emit.store(node, value)
 
     def _accumulator(self, node: FlatNode) -> TritonAccumulator:
-        return TritonAccumulator(
-            node.name, SCANS.get(node.kind, node.kind), node.body.dtype, node.dtype
-        )
+        kind, dimension = SCANS.get(node.kind, node.kind), len(self.tile.groups) - 1
+        return TritonAccumulator(node.name, kind, node.body.dtype, node.dtype, dimension)
 
     def _masked(self, accumulator: TritonAccumulator, node: FlatNode, level: int) -> str:
         """Return the values of a tile, with the neutral element where the mask is false."""
         value = accumulator.taken(self.emit.value(node.body).text)
-        shape = self.emit.shape(BOTH)
+        shape = self.emit.shape(self.tile.every)
         name = self.emit.name("v")
         self.emit.add(f"{name} = tl.broadcast_to({value}, {shape})", level)
         if not self.tile.group("r").exact:
@@ -208,7 +192,7 @@ class TritonKernelWriter:
         ):
             return ""
         name = self.emit.name("w")
-        spread = f"tl.broadcast_to(rindex, {self.emit.shape(BOTH)})"
+        spread = f"tl.broadcast_to(rindex, {self.emit.shape(self.tile.every)})"
         if not self.tile.group("r").exact:
             spread = f"tl.where(rmask, {spread}, {NO_PLACE})"
         self.emit.add(f"{name} = {spread}", level)
@@ -226,14 +210,14 @@ class TritonKernelWriter:
             place = self._place(scan, TOP)
             self.emit.add(scan.states(values, place), TOP)
             self.emit.add(f"result_{node.name} = {scan.result()}", TOP)
-            self._keep(node, TritonValue(f"result_{node.name}", BOTH, TOP))
+            self._keep(node, TritonValue(f"result_{node.name}", self.tile.every, TOP))
             return
         self._result(node, accumulator.reduced(values, self._place(accumulator, TOP)))
 
     def _result(self, node: FlatNode, text: str) -> None:
         name = f"result_{node.name}"
         self.emit.add(f"{name} = {text}", TOP)
-        self._keep(node, TritonValue(name, ROW, TOP))
+        self._keep(node, TritonValue(name, self.tile.rows, TOP))
 
     def _keep(self, node: FlatNode, value: TritonValue) -> None:
         self.emit.values[node.name] = value
@@ -248,7 +232,7 @@ class TritonKernelWriter:
                 self._point(node)
             return
         self._leave_earlier_sweeps(segment)
-        shape = self.emit.shape(BOTH)
+        shape = self.emit.shape(self.tile.every)
         accumulators = {n.name: self._accumulator(n) for n in segment.nodes if n.kind}
         grouped = {self._in_groups(n) for n in segment.nodes}
         for node in segment.nodes:
@@ -258,7 +242,8 @@ class TritonKernelWriter:
             elif node.name in self.one_sweep.means:
                 self._declare_squares(node)
             elif node.scans:
-                for line in TritonScan(accumulators[node.name]).declared(self.emit.shape(ROW)):
+                row = self.emit.shape(self.tile.rows)
+                for line in TritonScan(accumulators[node.name]).declared(row):
                     self.emit.add(line, TOP)
             elif node.kind:
                 state = self._groups() if node.name in grouped else shape
@@ -304,7 +289,7 @@ class TritonKernelWriter:
         for line in (scan.states(values, place), *scan.carried(values, place)):
             self.emit.add(line, LOOP)
         self.emit.add(f"result_{node.name} = {scan.result()}", LOOP)
-        self._keep(node, TritonValue(f"result_{node.name}", BOTH, LOOP))
+        self._keep(node, TritonValue(f"result_{node.name}", self.tile.every, LOOP))
 
     @cached_property
     def _group(self) -> Groups:
@@ -360,7 +345,7 @@ class TritonKernelWriter:
         tests = [] if self.tile.group("r").exact else ["rmask"]
         if isinstance(node.body, Guarded):
             tests.append(self.emit.value(node.body.condition).text)
-        both = self.emit.shape(BOTH)
+        both = self.emit.shape(self.tile.every)
         values = self._by_group(f"tl.broadcast_to({value}, {both})")
         states = self._squares(node)
         text = f"library.add_squares({states}, {values})"

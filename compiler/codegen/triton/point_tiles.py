@@ -26,6 +26,8 @@ LINES, STEPPING_LINES = 1024, 512
 """Elements of a tile of rows: in general, and where no vectors are loaded."""
 STEPPING = 2
 """Elements of a thread where no vectors are loaded."""
+STEPPED_ROWS = 4
+"""Rows of a thread that reduces whole rows, one after the other in memory."""
 ROW_VALUES = 2
 """From so many loads that are the same for a row, a tile of rows pays: it loads them once."""
 SQUARE = 64
@@ -45,6 +47,8 @@ def _points(kernel: FlatKernel) -> Tile:
     size = estimate(product(a.size for a in axes))
     each = THREAD_BYTES // widest(kernel)
     block = PROGRAM_BYTES // widest(kernel) if axes else 1
+    if kernel.step > 1 and _loads_no_vectors(kernel, axes[-1]):
+        each, block = STEPPED_ROWS, STEPPED_ROWS * WARP * 4
     while block > 128 and size < block * MULTIPROCESSORS:
         block //= 2
     warps = min(4, max(block // (WARP * each), min(4, block // WARP)))

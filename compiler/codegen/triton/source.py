@@ -171,7 +171,17 @@ def _divided(
 def _unrolled(flat: FlatKernel) -> Unrolled | None:
     if not flat.accumulates:
         return unrolled_choices(flat)
-    return unrolled_rows(flat) if runs_along_outer(flat) else None
+    return unrolled_rows(flat) if runs_along_outer(flat) or _is_odd(flat) else None
+
+
+def _is_odd(flat: FlatKernel) -> bool:
+    """Return whether rows are not a power of two long, so that threads load no whole vectors.
+
+    If every element has a result, neighbouring threads should store neighbours.
+    """
+    length = product(a.size for a in flat.inner).constant
+    stores_points = any(n.inside and not n.reduces for n in flat.nodes if n.name in flat.stored)
+    return length is not None and length & (length - 1) > 0 and not stores_points
 
 
 def _tile(flat: FlatKernel, subject: str, gate: Gate) -> Tile:

@@ -1,7 +1,7 @@
 """The tiles of Triton programs, into which the loops of a kernel are divided.
 
-A tile has two dimensions: `x` and `y` in a pointwise kernel, `x` and `r` in one that accumulates,
-where r runs over the inner loops. `point_tiles` and `row_tiles` choose the sizes without measuring:
+A pointwise kernel has the dimensions `x` and `y`. One that accumulates has `x` and `r`, and perhaps
+`y`; r runs over the inner loops. `point_tiles` and `row_tiles` choose the sizes without measuring:
 enough bytes in flight for each multiprocessor, vectors of 16 bytes, no spilled registers.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tcdebug.compiler.codegen.kernels.flatten import FlatKernel
-from tcdebug.compiler.ir.arithmetic.index import Axis, Index, product, to_index
+from tcdebug.compiler.ir.arithmetic.index import Axis, Index, product
 from tcdebug.compiler.ir.cost import itemsize
 from tcdebug.compiler.ir.expr import loads
 
@@ -30,27 +30,17 @@ class TileDimension:
     name: str
     axes: tuple[Axis, ...]
     block: int
-    patch: int = 0
-    """If not 0, a block is a rectangle of its two axes, with so many points along the second."""
 
     @property
     def size(self) -> Index:
-        """The number of points along the dimension, with those of rectangles beyond the edges."""
-        return product(self._whole(a) for a in self.axes)
-
-    def _whole(self, axis: Axis) -> Index:
-        if not self.patch:
-            return axis.size
-        side = self.patch if axis == self.axes[1] else self.block // self.patch
-        return ((axis.size + (side - 1)) // to_index(side)) * side
+        """The number of points along the dimension."""
+        return product(a.size for a in self.axes)
 
     @property
     def exact(self) -> bool:
         """Whether the size is known to be a multiple of the block, so that no mask is needed."""
         if self.block == 1 and self.name != "r":  # one program per point
             return True
-        if self.patch:
-            return self.size == product(a.size for a in self.axes)
         size = self.size.constant
         return size is not None and size > 0 and size % self.block == 0
 
@@ -59,7 +49,7 @@ class TileDimension:
 class Tile:
     """The dimensions of a tile. A program has a single value of each axis in `alone`."""
 
-    groups: tuple[TileDimension, TileDimension]
+    groups: tuple[TileDimension, ...]
     alone: tuple[Axis, ...]
     warps: int
     persistent: bool = False
@@ -72,14 +62,24 @@ class Tile:
         """The compile-time constants of a kernel and their values."""
         return {f"{g.name.upper()}BLOCK": g.block for g in self.groups}
 
+    @property
+    def every(self) -> frozenset[str]:
+        """The names of all dimensions."""
+        return frozenset(g.name for g in self.groups)
+
+    @property
+    def rows(self) -> frozenset[str]:
+        """The names of the dimensions without r."""
+        return self.every - {"r"}
+
     def group(self, name: str) -> TileDimension:
         """Return the dimension with a name."""
         return next(g for g in self.groups if g.name == name)
 
     def resized(self, blocks: dict[str, int], warps: int) -> Tile:
         """Return the tile with other block sizes and another number of warps."""
-        groups = [replace(g, block=blocks.get(g.name, g.block)) for g in self.groups]
-        return replace(self, groups=(groups[0], groups[1]), warps=warps)
+        groups = tuple(replace(g, block=blocks.get(g.name, g.block)) for g in self.groups)
+        return replace(self, groups=groups, warps=warps)
 
 
 def power_of_two(value: int) -> int:

@@ -72,3 +72,13 @@ def with_most_points(addresses: Sequence[Index]) -> list[Index]:
     points = [estimate(product(axis.size for axis in address.axes)) for address in addresses]
     most = max(points, default=0)
     return [a for a, count in zip(addresses, points, strict=True) if 2 * count >= most]
+
+
+def begin_at_sectors(address: Index, axes: Sequence[Axis]) -> bool:
+    """Return whether rows of neighbours are known to begin at multiples of 8 elements.
+
+    Those of 4 bytes then fill sectors of memory.
+    """
+    along = nearest(address, axes)
+    steps = [address.coefficient(a) for a in axes if a != along and a in address.axes]
+    return all(s is not None and s.constant is not None and s.constant % 8 == 0 for s in steps)

@@ -99,7 +99,7 @@ def _neighbours(tile: Tile) -> Iterator[Tile]:
         if WARPS[0] <= warps <= WARPS[1]:
             yield tile.resized({}, warps)
     for group in tile.groups:
-        if not group.axes or group.patch or (group.name == "r" and tile.persistent):
+        if not group.axes or (group.name == "r" and tile.persistent):
             continue
         for factor in (2, 0.5):
             size = int(group.block * factor)

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from tcdebug.compiler.ir.arithmetic.index import Axis, Index, product
-from tcdebug.compiler.ir.arithmetic.size_estimate import estimate, nearest, with_most_points
+from tcdebug.compiler.ir.arithmetic.size_estimate import (
+    begin_at_sectors,
+    estimate,
+    nearest,
+    with_most_points,
+)
 from tcdebug.compiler.ir.cost import (
     LONGEST_TRANSPOSED_ROW,
     MOST_READ_ACROSS,
@@ -27,6 +32,9 @@ ROW_IN_CACHE = 1 << 16
 
 LONGEST_TURNED_ROW = 64
 """The longest row that a program on a GPU can read along and store across, or the reverse."""
+LONGEST_ROW_BETWEEN, LONGEST_UNROLLED_ROW = 32, 8
+"""The longest row if neighbours of what a program on a GPU reads lie along one axis, and those of
+what it stores along another, and the longest one if rows of memory may begin within a sector."""
 ANOTHER_SWEEP = 0.875
 """What it is worth to save a byte if that takes another sweep over the columns of a kernel."""
 THREAD_WORK_PER_BYTE = 2
@@ -132,21 +140,25 @@ def crosses(loops: Loops, buffers: Mapping[str, Buffer], readers: Mapping[str, s
         return False
     made = {n.name for n in loops.nodes}
     along_loads, along_stores = set[Axis](), set[Axis]()
+    touched: list[Index] = []
     for node in loops.nodes:
         for load in loads(node.body):
             if load.buffer not in made:
-                along_loads |= _runs_along(
-                    buffers[load.buffer].address(load.index), loops, on_gpu=on_gpu
-                )
+                touched.append(buffers[load.buffer].address(load.index))
+                along_loads |= _runs_along(touched[-1], loops, on_gpu=on_gpu)
         if isinstance(node, Pointwise) and not readers.get(node.name, set()) <= made:
-            along_stores |= _runs_along(node.out.address(node.index), loops, on_gpu=on_gpu)
+            touched.append(node.out.address(node.index))
+            along_stores |= _runs_along(touched[-1], loops, on_gpu=on_gpu)
     if not along_loads or not along_stores or len(along_loads | along_stores) < 2:
         return False
     rows = estimate(product(a.size for a in loops.inner))
     if on_gpu and along_loads & along_stores:
         return False
     if on_gpu:
-        return rows > LONGEST_TURNED_ROW or (along_loads | along_stores).isdisjoint(loops.inner)
+        if not (along_loads | along_stores).isdisjoint(loops.inner):
+            return rows > LONGEST_TURNED_ROW
+        whole = all(begin_at_sectors(i, loops.axes) for i in touched)
+        return rows > (LONGEST_ROW_BETWEEN if whole else LONGEST_UNROLLED_ROW)
     return rows > LONGEST_TRANSPOSED_ROW or not along_stores & set(loops.inner)
 
 

@@ -1,22 +1,38 @@
 """fuse.split_scan: split a scan of few long rows among the programs of a GPU.
 
-A row is cut into pieces. Each piece is scanned alone, the totals of the pieces are scanned, and
-every element is combined with the total of the pieces before its own. This reads and writes a row
-twice, but many programs share the work. It is legal for sums and products, whose elements can be
-combined in any order.
+A row is cut into pieces. The elements of each piece are combined, and these totals are scanned.
+Then each piece is scanned alone, its first element combined with the total of the pieces before it.
+This reads a row twice, but many programs share the work. It is legal for sums and products, whose
+elements can be combined in any order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from tcdebug.compiler.gate.gate import Gate
-from tcdebug.compiler.ir.arithmetic.index import ONE, ZERO, Axis, Index, to_index
-from tcdebug.compiler.ir.build import call, index_value
+from tcdebug.compiler.ir.arithmetic.index import ONE, ZERO, Atom, Axis, Index, to_index
+from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
+from tcdebug.compiler.ir.build import call, cast, index_value
 from tcdebug.compiler.ir.expr import Guarded, Load
-from tcdebug.compiler.ir.graph import Buffer, Graph, Node, Pointwise, Scan, contiguous_strides
-from tcdebug.compiler.schedule.splitting.pieces import FEWEST, count_of_pieces, reads_across
+from tcdebug.compiler.ir.graph import (
+    Buffer,
+    Graph,
+    Node,
+    Pointwise,
+    Reduction,
+    Scan,
+    contiguous_strides,
+    output_refs,
+    reads,
+)
+from tcdebug.compiler.ir.operations import SCANS
+from tcdebug.compiler.schedule.splitting.pieces import (
+    FEWEST,
+    FEWEST_ACROSS,
+    count_of_pieces,
+    reads_across,
+)
 from tcdebug.compiler.schedule.splitting.split_reduction import (
     DEVICES,
     cut_axis,
@@ -26,7 +42,9 @@ from tcdebug.compiler.schedule.splitting.split_reduction import (
 
 UNIT = "fuse.split_scan"
 COMBINE = {"cumsum": "add", "cumprod": "mul"}
-"""Scan -> the operation that combines the total of earlier pieces with a state of a piece."""
+"""Scan -> the operation that combines the total of earlier pieces with an element."""
+LONGEST = 1 << 13
+"""The longest piece of a row. The registers of a program hold it."""
 
 
 def split_scans(graph: Graph, gate: Gate) -> Graph:
@@ -34,62 +52,90 @@ def split_scans(graph: Graph, gate: Gate) -> Graph:
     nodes: list[Node] = []
     buffers = graph.buffers()
     taken = set(buffers)
+    casts = _casts(graph)
+    rounded: set[str] = set()
     for node in graph.nodes:
-        count = _pieces(node, buffers) if isinstance(node, Scan) else 0
+        if node.name in rounded:
+            continue
+        across = isinstance(node, Scan) and reads_across(node, buffers)
+        count = _pieces(node, across=across) if isinstance(node, Scan) else 0
         if not isinstance(node, Scan) or not count or not gate.allows(UNIT, node.name):
             nodes.append(node)
             continue
-        names = (fresh(f"{node.name}_{part}", taken) for part in ("pieces", "before"))
-        nodes += _split(node, count, *names)
+        totals, before = (fresh(f"{node.name}_{part}", taken) for part in ("pieces", "before"))
+        if (stored := casts.get(node.name)) is not None:
+            rounded.add(stored.name)
+            node = replace(node, out=stored.out)
+        nodes += _split(node, count, totals, before, across=across)
     return replace(graph, nodes=tuple(nodes))
 
 
-def _pieces(node: Scan, buffers: Mapping[str, Buffer]) -> int:
+def _casts(graph: Graph) -> dict[str, Pointwise]:
+    """Return what only converts a scan that nothing else reads: name of the scan -> conversion."""
+    readers: dict[str, list[Node]] = {}
+    for node in graph.nodes:
+        for name in reads(node):
+            readers.setdefault(name, []).append(node)
+    found: dict[str, Pointwise] = {}
+    for node in graph.nodes:
+        only = readers.get(node.name, [])
+        if isinstance(node, Scan) and len(only) == 1 and node.name not in output_refs(graph):
+            (reader,) = only
+            if isinstance(reader, Pointwise) and _converts(reader, node):
+                found[node.name] = reader
+    return found
+
+
+def _converts(reader: Pointwise, scan: Scan) -> bool:
+    element = Load(scan.out.dtype, scan.name, reader.index)
+    wanted = cast(element, reader.out.dtype)
+    return reader.body.key == wanted.key and not reader.into and reader.out.size == scan.out.size
+
+
+def _pieces(node: Scan, *, across: bool) -> int:
     """Return the number of pieces of each row; 0 leaves the scan as it is."""
     if node.out.device.type not in DEVICES or node.kind not in COMBINE or len(node.reduced) > 1:
         return 0
-    count = count_of_pieces(node, across=reads_across(node, buffers))
-    return count if count >= FEWEST else 0
+    count = count_of_pieces(node, across=across)
+    if count < (FEWEST_ACROSS if across else FEWEST):
+        return 0
+    return count if across else max(count, -(-estimate(node.reduced[0].size) // LONGEST))
 
 
 def _split(
-    node: Scan, count: int, of_pieces: str, before_them: str
-) -> tuple[Scan, Scan, Pointwise]:
+    node: Scan, count: int, of_pieces: str, before_them: str, *, across: bool
+) -> tuple[Reduction, Scan, Scan]:
+    """Return the totals of pieces, what is before each piece, and the scan of each piece.
+
+    The totals of a piece are neighbours in memory, or those of a row are, as the elements are.
+    """
     (row,) = node.reduced
     body, piece, within = cut_axis(node, row, count)
-    length, start = within.size, neutral_of(node)
+    dtype, again = body.dtype, Axis(f"{row.name}_again", piece.size)
 
-    def at(number: Index, step: Index) -> tuple[Index, ...]:
-        """The index of a state in the buffer of all pieces."""
-        split = ((number, step) if where == to_index(row) else (where,) for where in node.index)
-        return tuple(index for part in split for index in part)
+    def beside(part: Axis) -> tuple[Axis, ...]:
+        return (part, *node.axes) if across else (*node.axes, part)
 
-    states = _buffer(node, of_pieces, at(to_index(piece), to_index(within)), (piece, within))
-    pieces = Scan(
-        states, (piece, *node.axes), (within,),
-        at(to_index(piece), to_index(within)), node.kind, body, node.origin,
-    )  # fmt: skip
-    again = Axis(f"{row.name}_again", to_index(count))
-    where = (*(to_index(a) for a in node.axes), to_index(again))
-    totals = _buffer(node, before_them, where, (again,))
-    total = Load(states.dtype, states.name, at(to_index(again) - 1, length - 1))
+    axes = beside(piece)
+    where, along = tuple(map(to_index, axes)), tuple(map(to_index, beside(again)))
+    totals, sums = (_buffer(node, name, axes) for name in (of_pieces, before_them))
+    total = Reduction(totals, axes, (within,), where, SCANS[node.kind], body, node.origin)
+
+    previous = tuple(i - 1 if i == to_index(again) else i for i in along)
     later = call("ge", index_value(to_index(again)), index_value(ONE))
-    before = Scan(
-        totals, node.axes, (again,), where, node.kind,
-        Guarded(total.dtype, later, total, start), node.origin,
-    )  # fmt: skip
-    number, step = to_index(row) // length, to_index(row) % length
-    state = Load(states.dtype, states.name, at(number, step))
-    earlier = Load(totals.dtype, totals.name, (*where[:-1], number))
-    combined = call(COMBINE[node.kind], earlier, state)
-    axes = {to_index(a): a for a in (*node.axes, row)}
-    in_order = tuple(axes[index] for index in node.index if index != ZERO)
-    final = Pointwise(node.out, in_order, node.index, combined, node.origin)
-    return pieces, before, final
+    shifted = Guarded(dtype, later, Load(dtype, of_pieces, previous), neutral_of(node))
+    before = Scan(sums, node.axes, (again,), along, node.kind, shifted, node.origin)
+
+    first = call("eq", index_value(to_index(within)), index_value(ZERO))
+    carried = call(COMBINE[node.kind], Load(dtype, before_them, where), body)
+    places: dict[Atom, Index] = {row: to_index(piece) * within.size + to_index(within)}
+    index = tuple(i.substitute(places) for i in node.index)
+    carrying = call("where", first, carried, body)
+    last = replace(node, axes=axes, reduced=(within,), index=index, body=carrying)
+    return total, before, last
 
 
-def _buffer(node: Scan, name: str, index: tuple[Index, ...], axes: tuple[Axis, ...]) -> Buffer:
-    """Return a buffer with a dimension for each index: an axis of the node, one of `axes`, or 0."""
-    sizes = {to_index(a): a.size for a in (*node.axes, *axes)}
-    size = tuple(ONE if where == ZERO else sizes[where] for where in index)
-    return Buffer(name, node.out.dtype, size, contiguous_strides(size), node.out.device)
+def _buffer(node: Scan, name: str, axes: tuple[Axis, ...]) -> Buffer:
+    """Return a buffer with an element for each point of the axes, in the dtype of the states."""
+    size = tuple(a.size for a in axes)
+    return Buffer(name, node.body.dtype, size, contiguous_strides(size), node.out.device)

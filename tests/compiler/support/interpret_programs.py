@@ -408,6 +408,16 @@ def further_programs() -> dict[str, Program]:
             (r(6, 37, 20).permute(2, 1, 0),),
             (),
         ),
+        "rows between two outer axes": (
+            lambda x, y: (x.cumsum(1), y + x.softmax(1), (x * 3).half().cumsum(1)),
+            (r(24, 12, 40).permute(2, 1, 0), r(40, 12, 24)),
+            (),
+        ),
+        "short odd rows": (
+            lambda x: (x.sum(-1), x.argmax(-1), x.logsumexp(-1), x.var(-1), x.half().amax(-1)),
+            (r(300, 7),),
+            (),
+        ),
         "recomputed quotients": (recomputed, (r(40, 56),), ()),
         "recomputed after rows": (after_rows, (r(70, 33),), ()),
         "recomputed between kernels": (between, (r(40, 56).double(),), ()),

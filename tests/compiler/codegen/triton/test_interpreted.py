@@ -9,7 +9,7 @@ import pytest
 from interpreting import Rows, rows_of
 from torch_versions import needs_torch
 
-PROGRAMS = 69
+PROGRAMS = 71
 ALL = "interpret_all_programs"
 PRODUCTS = 18
 needs_numbers = needs_torch("2.12", "Triton's interpreter rejects sizes of NumPy as numbers")

@@ -79,15 +79,15 @@ STRIDED: dict[str, tuple[Program, str]] = {
     ),
     "rows along a permuted axis": (
         lambda: (lambda x: x.sum(2), (strided((512, 128, 256), (1, 512, 65536)),)),
-        "x64 r16 w4 looped",
+        "x32 r32 w4 looped",
     ),
     "scans along a permuted axis": (
         lambda: (lambda x: x.cumsum(2), (strided((512, 128, 256), (1, 512, 65536)),)),
-        "x32 r64 w4 looped",
+        "x64 r32 w4 looped",
     ),
     "scans of repeated rows": (
         lambda: (lambda x: x.cumsum(0), (strided((488, 127, 251), (0, 251, 1)),)),
-        "x32 r64 w4 looped",
+        "x64 r32 w4 looped",
     ),
     "short rows along an outer axis": (
         lambda: (lambda x: x.sum(1), (strided((4072, 5, 768), (1, 4072, 20360)),)),
@@ -103,8 +103,35 @@ STRIDED: dict[str, tuple[Program, str]] = {
 
 OF_TWO_AXES: dict[str, tuple[Program, str]] = {
     "rows along two outer axes": (
+        lambda: (lambda x: x.cumsum(1), (strided((512, 30, 256), (1, 512, 15360)),)),
+        "y16 x32 r32 w16 whole",
+    ),
+    "long rows along two outer axes": (
         lambda: (lambda x: x.cumsum(1), (strided((512, 128, 256), (1, 512, 65536)),)),
-        "x64 r128 w8 whole",
+        "x32 r128 w2 whole",
+    ),
+    "sums along two outer axes": (
+        lambda: (lambda x: x.sum(1), (strided((512, 30, 256), (1, 512, 15360)),)),
+        "x32 r32 w1 whole",
+    ),
+    "what rows along two outer axes are for": (
+        lambda: (
+            lambda x, y: y + (x - x.amax(1, keepdim=True)).exp(),
+            (strided((512, 30, 256), (1, 512, 15360)), cuda(512, 30, 256)),
+        ),
+        "y16 x32 r32 w16 whole",
+    ),
+    "short rows of an odd length": (
+        lambda: (lambda x: x.logsumexp(1), (cuda(1_000_000, 7, dtype=half),)),
+        "x512 w4",
+    ),
+    "short rows that are vectors": (
+        lambda: (lambda x: x.logsumexp(1), (cuda(1_000_000, 8, dtype=half),)),
+        "x128 r8 w4 whole",
+    ),
+    "places in long rows": (
+        lambda: (lambda x: x.argmax(1), (cuda(4096, 32768, dtype=half),)),
+        "x1 r4096 w32 looped",
     ),
     "rows along two outer axes that begin within sectors": (
         lambda: (lambda x: x.cumsum(1), (strided((488, 127, 251), (1, 488, 61976)),)),
@@ -205,7 +232,7 @@ def test_what_columns_read_of_each_row_does_not_make_a_kernel_rowwise() -> None:
 
     source = triton_of(lambda: (function, (cuda(32768, 1000), cuda(32768, 1000))))
     tiles = [described(k.tile) for k in source.kernels.values()]
-    assert tiles == ["x1 r1024 w1 whole", "x64 r16 w4 looped", "x32 r64 w4 whole"]
+    assert tiles == ["x1 r1024 w1 whole", "x32 r32 w4 looped", "x32 r64 w4 whole"]
 
 
 def test_backward_of_a_layer_norm_has_one_row_kernel_and_one_column_kernel() -> None:
