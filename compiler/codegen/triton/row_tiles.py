@@ -51,10 +51,11 @@ COLUMN_BYTES, SCANNED_COLUMNS = 128, 64
 
 A cumulative sum of 3904 rows of 31,877 floats took 645 us in tiles of 32 x 64, and 329 of 64 x 32.
 """
-TRANSPOSED_BYTES, TRANSPOSED_BY_THREAD, FEWEST_TRANSPOSED = 1 << 16, 32, 16
+TRANSPOSED_BYTES, TRANSPOSED_BY_THREAD, FEWEST_TRANSPOSED = 1 << 16, 32, 8
 """Bytes of a tile that Triton transposes, elements of a thread, and the shortest side of the tile.
 
-With sides of 8, a cumulative sum over 63 of 7808 x 63 x 256 floats took 790 us instead of 452.
+With sides of 8 and 16, a cumulative sum over 63 of 7808 x 63 x 256 floats took 790 us, with 16 and
+16 452. One over 127 of 3904 x 127 x 256 took 818 us with 8 and 16, and 950 in tiles of 32 rows.
 """
 HELD_BYTES = 1 << 13
 """The most bytes of the rows of a softmax to hold in registers; longer rows are read again."""

@@ -108,7 +108,7 @@ OF_TWO_AXES: dict[str, tuple[Program, str]] = {
     ),
     "long rows along two outer axes": (
         lambda: (lambda x: x.cumsum(1), (strided((512, 128, 256), (1, 512, 65536)),)),
-        "x32 r128 w2 whole",
+        "y8 x16 r128 w16 whole",
     ),
     "sums along two outer axes": (
         lambda: (lambda x: x.sum(1), (strided((512, 30, 256), (1, 512, 15360)),)),
