@@ -20,12 +20,28 @@ def times_reciprocal(value: Expr, divisor: Expr) -> Expr:
 
 
 def cast(value: Expr, dtype: torch.dtype) -> Expr:
-    """Return a conversion to a dtype. Returns the value if it has the dtype; folds constants."""
+    """Return a conversion to a dtype. Returns the value if it has the dtype; folds constants.
+
+    A choice between constants becomes one between converted constants, and what converts a bool to
+    a number converts it to the dtype: few CPUs convert 64-bit integers in vectors.
+    """
     if value.dtype == dtype:
         return value
     if isinstance(value, Constant):
         return constant(dtype, torch.tensor(value.value, dtype=value.dtype).to(dtype).item())
+    if isinstance(value, Call) and value.name == "where" and _is_constant(value):
+        condition, *branches = value.operands
+        return Call(dtype, "where", (condition, *(cast(b, dtype) for b in branches)))
+    if isinstance(value, Call) and value.name == "cast" and value.operands[0].dtype == torch.bool:
+        return Call(dtype, "cast", value.operands)
     return Call(dtype, "cast", (value,))
+
+
+def _is_constant(value: Expr) -> bool:
+    """Return whether a value is a constant, or a choice between some."""
+    if isinstance(value, Call) and value.name == "where":
+        return all(map(_is_constant, value.operands[1:]))
+    return isinstance(value, Constant)
 
 
 def constant(dtype: torch.dtype, value: Number) -> Expr:

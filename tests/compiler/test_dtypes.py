@@ -215,6 +215,18 @@ BINARY: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 }
 
 
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_shifts_by_any_count_agree_with_eager(dtype: torch.dtype) -> None:
+    def shifts(x: torch.Tensor, count: torch.Tensor) -> list[torch.Tensor]:
+        by_number = [x >> 1, x << 3, x >> 99, x << 99, x >> -1, torch.bitwise_right_shift(x, 8)]
+        return [*by_number, x >> count, x << count, torch.bitwise_left_shift(x, count)]
+
+    x = torch.tensor([-128, -7, -1, 0, 1, 5, 100, 127, 200]).to(dtype)
+    counts = torch.tensor([0, 1, 7, 8, 15, 31, 63, 64, 100, -1, -2]).to(dtype)
+    given = [t.flatten() for t in torch.meshgrid(x, counts, indexing="ij")]
+    assert_as_eager(compiled(shifts), shifts, given, exact=True)
+
+
 @cache
 def binary() -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     x = torch.tensor(SPECIAL)

@@ -177,8 +177,9 @@ template <typename T> static inline T shift_left_(T a, T b) {
   return b < 0 || (uint64_t)b >= sizeof(T) * 8 ? (T)0 : (T)((uint64_t)a << b);
 }
 template <typename T> static inline T shift_right_(T a, T b) {
-  int last = (int)sizeof(T) * 8 - 1;
-  return (T)(a >> (b < 0 || (uint64_t)b > (uint64_t)last ? last : (int)b));
+  const bool beyond = b < 0 || (uint64_t)b >= sizeof(T) * 8;
+  const T sign = a < 0 ? -1 : 0;
+  return beyond ? sign : (T)(a >> (beyond ? 0 : b));
 }
 
 // The first two words of Philox 4x32-10 for the counter (place, stream). The source is cited in

@@ -90,10 +90,10 @@ def shift_left(a, b):
 
 @triton.jit
 def shift_right(a, b):
-    """Arithmetic shift right. A negative or too large count shifts by the largest valid one."""
-    last: tl.constexpr = a.dtype.primitive_bitwidth - 1
-    out = (b < 0) | (b > last)
-    return a >> tl.where(out, b * 0 + last, b)
+    """Arithmetic shift right. For a count that is negative or too large, the sign is left."""
+    bits: tl.constexpr = a.dtype.primitive_bitwidth
+    out = (b < 0) | (b >= bits)
+    return tl.where(out, tl.where(a < 0, a * 0 - 1, a * 0), a >> tl.where(out, b * 0, b))
 
 
 @triton.jit

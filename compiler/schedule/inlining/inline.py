@@ -11,8 +11,10 @@ from dataclasses import replace
 
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.arithmetic.index import to_index
+from tcdebug.compiler.ir.build import cast
 from tcdebug.compiler.ir.chosen_places import with_chosen_places
 from tcdebug.compiler.ir.expr import (
+    Call,
     Expr,
     Load,
     loads,
@@ -180,6 +182,8 @@ def inlined(body: Expr, producer: Pointwise) -> Expr:
     def change(node: Expr) -> Expr:
         if isinstance(node, Load) and node.buffer == producer.name:
             return producer.at(node.index)
+        if isinstance(node, Call) and node.name == "cast":
+            return cast(node.operands[0], node.dtype)
         return node
 
     return rewrite(body, change, in_indices=True)

@@ -388,7 +388,7 @@ def further_programs() -> dict[str, Program]:
         "running extremes": (running, (repeated(3, 40), r(2, 70)), ()),
         "running extremes in loops": (running, (repeated(3, 70), r(2, 70)), RESIZED),
         "integers": (
-            lambda x, y: (x // y, x % y, x << 1, x > y),
+            lambda x, y: (x // y, x % y, x << 1, x >> 1, x >> 99, x.to(torch.uint8) >> y, x > y),
             (whole(-5, 5), torch.tensor([3, -2] * 5)),
             (),
         ),

@@ -137,11 +137,12 @@ def counts(value: Expr) -> bool:
 def operation(node: Call, operands: list[str], *, narrowed: bool = True) -> str:
     """Return an operation on operands that are C++ expressions.
 
-    Indices that fit in 32 bits are compared as such if `narrowed`.
+    Indices that fit in 32 bits are compared and converted as such if `narrowed`.
     """
     name, dtype = node.name, node.dtype
     source = node.args[0].dtype
-    if narrowed and name in COMPARISONS and all(map(fits_int32, node.args)):
+    narrows = name in COMPARISONS or (name == "cast" and dtype in FLOATS)
+    if narrowed and narrows and all(map(fits_int32, node.args)):
         operands = [f"(int32_t){text}" for text in operands]
     if name == "cast":
         return cast(operands[0], source, dtype)
