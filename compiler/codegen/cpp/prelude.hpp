@@ -92,6 +92,38 @@ static inline float16 to_float16(float x) {
   return (float16)(rounded | (all >> 16 & 0x8000u));
 }
 
+// Conversions between 64-bit integers and floats. AVX2 has no instructions for them, and g++ would
+// not vectorize the loop, so they are made of others there.
+#if defined(__AVX2__) && !defined(__AVX512DQ__)
+// The two halves of an integer as doubles, exactly: they become the last bits of large numbers.
+static inline double upper_half(int64_t x) {
+  const uint64_t bits = ((uint64_t)x >> 32) ^ 0x4530000080000000u;
+  return bits_as<double>(bits) - 0x1.000008p84;
+}
+static inline double lower_half(int64_t x) {
+  return bits_as<double>(((uint64_t)x & 0xffffffffu) | 0x4330000000000000u) - 0x1p52;
+}
+static inline double to_double(int64_t x) { return upper_half(x) + lower_half(x); }
+// What a double cannot hold decides between two floats, so it goes to the double's last bit.
+static inline float to_float(int64_t x) {
+  const double upper = upper_half(x), lower = lower_half(x), sum = upper + lower;
+  const double rest = lower - (sum - upper);
+  const uint64_t bits = bits_as<uint64_t>(sum), away = (rest > 0) == (sum > 0) ? 1 : (uint64_t)-1;
+  return (float)bits_as<double>((rest != 0) & ((bits & 1) == 0) ? bits + away : bits);
+}
+static inline int64_t to_int64(double x) {
+  const double whole = trunc_(x), high = floor_(whole * 0x1p-32), low = whole - high * 0x1p32;
+  const uint64_t upper = bits_as<uint64_t>(high + 0x1.8p52), lower = bits_as<uint64_t>(low + 0x1p52);
+  const uint64_t value = (upper << 32) + (lower & 0xffffffffu);
+  const bool inside = (whole >= -0x1p63) & (whole < 0x1p63);
+  return (int64_t)(inside ? value : 0x8000000000000000u);
+}
+#else
+static inline double to_double(int64_t x) { return (double)x; }
+static inline float to_float(int64_t x) { return (float)x; }
+static inline int64_t to_int64(double x) { return (int64_t)x; }
+#endif
+
 // The remainder of a division that is rounded to 0, exactly. Each step subtracts a multiple of y that
 // leaves less than 2^-51 of the quotient, without rounding. Six steps are enough for all floats.
 static inline float fmod_(float x, float y) {

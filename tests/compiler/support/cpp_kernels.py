@@ -66,16 +66,16 @@ def built(text: str, folder: Path, *flags: str) -> subprocess.CompletedProcess[s
     return subprocess.run(command, capture_output=True, text=True, check=True)
 
 
-def scalar_loops(text: str, folder: Path) -> list[str]:
+def scalar_loops(text: str, folder: Path, processor: str = "icelake-server") -> list[str]:
     """The loops marked `omp simd` that g++ neither vectorizes nor makes a copy of memory.
 
-    On x86, this is for processors with masks (AVX-512), whatever the processor of the test: without
-    masks, the ends of rows are computed one by one.
+    On x86, this is for processors with masks (AVX-512) by default, whatever the processor of the
+    test: without masks, the ends of rows are computed one by one.
 
     g++ names the loop or the first line of its body. It also names the pragma of a reduction, but
     that is only the loop that clears the vector of partial results.
     """
-    target = ["-march=icelake-server"] if platform.machine() == "x86_64" else []
+    target = [f"-march={processor}"] if platform.machine() == "x86_64" else []
     notes = built(text, folder, "-fopt-info-vec-loop-optimized", "-S", *target).stderr
     vectorized = {int(line) for line in VECTORIZED.findall(notes)}
     lines = (prelude() + text).splitlines()

@@ -144,6 +144,7 @@ def operation(node: Call, operands: list[str], *, narrowed: bool = True) -> str:
     narrows = name in COMPARISONS or (name == "cast" and dtype in FLOATS)
     if narrowed and narrows and all(map(fits_int32, node.args)):
         operands = [f"(int32_t){text}" for text in operands]
+        source = torch.int32 if name == "cast" else source
     if name == "cast":
         return cast(operands[0], source, dtype)
     if name in CHECKED and source in INTEGERS:
@@ -188,6 +189,15 @@ SPECIAL: dict[str, Callable[[list[str], torch.dtype], str]] = {
 }
 
 
+BY_FUNCTION = {
+    (torch.int64, torch.float32): "to_float",
+    (torch.int64, torch.float64): "to_double",
+    (torch.float32, torch.int64): "to_int64",
+    (torch.float64, torch.int64): "to_int64",
+}
+"""Source and target of a conversion -> the function that makes it."""
+
+
 def cast(value: str, source: torch.dtype, target: torch.dtype) -> str:
     """Return a conversion as eager does it."""
     if source == target:
@@ -205,6 +215,8 @@ def cast(value: str, source: torch.dtype, target: torch.dtype) -> str:
     if source == torch.bool and target in FLOATS:
         # g++ 12 does not vectorize a plain conversion of a comparison of wider elements
         return f"({value} ? {_one(target)} : ({TYPES[target]})0)"
+    if (source, target) in BY_FUNCTION:
+        return f"{BY_FUNCTION[source, target]}({value})"
     if source in FLOATS and target in (torch.int16, torch.int8, torch.uint8):
         # undefined in C++ if out of range; through int32 it wraps around, as in eager
         return f"({TYPES[target]})(int32_t)({value})"

@@ -337,6 +337,50 @@ def test_a_quotient_beside_a_whole_number_is_rounded_down_as_in_eager(neighbour:
     assert_as_eager(compiled(torch.floor_divide), torch.floor_divide, given, exact=True)
 
 
+OF_INTEGERS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "to float32": lambda i: i.float(),
+    "to float64": lambda i: i.double(),
+    "to a function of float32": lambda i: (i.float() * 0.01).sin(),
+    "to a power of 2": lambda i: 2.0**i,
+    "from float32": lambda i: i.float().mul(0.3).round().long(),
+    "from float64": lambda i: i.double().mul(0.3).exp().long(),
+}
+
+
+@pytest.mark.parametrize("name", OF_INTEGERS)
+def test_conversions_of_64_bit_integers_are_vectorized_without_avx512(
+    tmp_path: Path, name: str
+) -> None:
+    numbers = torch.arange(-2000, 2000)
+    text = kernels_as_eager(OF_INTEGERS[name], [numbers])
+    assert "#pragma omp simd" in text or "for simd" in text
+    assert scalar_loops(text, tmp_path, "haswell") == []
+
+
+def test_64_bit_integers_are_rounded_to_floats_as_in_eager() -> None:
+    generator = torch.Generator().manual_seed(0)
+    odd = torch.randint(-(2**24), 2**24, (1 << 16,), generator=generator) * 2 + 1
+    between = odd << torch.randint(0, 38, odd.shape, generator=generator)  # two floats
+    near = between + torch.randint(-2, 3, odd.shape, generator=generator)
+    limits = torch.tensor([0, 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63), 2**32, 2**32 - 1])
+    numbers = torch.cat([between, near, limits])
+    assert_as_eager(
+        compiled(lambda i: (i.float(), i.double(), i.half(), i.bfloat16())),
+        lambda i: (i.float(), i.double(), i.half(), i.bfloat16()),
+        [numbers],
+        exact=True,
+    )
+    floats = near.double() * 0.37
+    special = torch.tensor([torch.inf, -torch.inf, torch.nan, -0.5, 2.0**63, -(2.0**63), 2.0**32])
+    floats = torch.cat([floats, special.double(), torch.nextafter(special, special * 0).double()])
+    assert_as_eager(
+        compiled(lambda x: (x.long(), x.float().long())),
+        lambda x: (x.long(), x.float().long()),
+        [floats],
+        exact=True,
+    )
+
+
 def test_every_float16_is_converted_as_eager_converts_it() -> None:
     every = torch.arange(-(2**15), 2**15).to(torch.int16).view(torch.float16)
     between = torch.nextafter(every.float(), torch.tensor(0.0))
