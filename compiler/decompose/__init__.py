@@ -23,6 +23,7 @@ from tcdebug.compiler.decompose.operator_lists import ADDED, KEPT_WHOLE
 from tcdebug.compiler.decompose.row_major import ROW_MAJOR
 from tcdebug.compiler.decompose.smooth_l1 import SMOOTH_L1
 from tcdebug.compiler.decompose.standard_deviation import DEVIATION
+from tcdebug.compiler.decompose.threshold import THRESHOLD
 from tcdebug.compiler.decompose.vector_norm import VECTOR_NORM
 from tcdebug.compiler.errors.exceptions import CompileError
 from tcdebug.compiler.gate.gate import Gate
@@ -32,7 +33,7 @@ Table = dict[Any, Callable[..., Any]]
 
 OWN: Table = {
     **BATCH_NORM, **DEVIATION, **VECTOR_NORM, **NLL_LOSS,
-    **ROW_MAJOR, **FLAT_INDEXING, **INDEX_FILL, **FOREACH, **SMOOTH_L1,
+    **ROW_MAJOR, **FLAT_INDEXING, **INDEX_FILL, **FOREACH, **SMOOTH_L1, **THRESHOLD,
 }  # fmt: skip
 """Decompositions that replace torch's."""
 

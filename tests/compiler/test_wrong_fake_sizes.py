@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from judge import compiled
+from judge import assert_same, compiled, copies, gradients
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -77,3 +77,21 @@ def test_a_kernel_does_not_read_a_value_of_another_size(function: Any) -> None:
     torch.testing.assert_close(once(one, values), function(one, values))
     with pytest.raises(RuntimeError, match=r"an operator returned size \(2,\), not \(1,\)"):
         once(two, values).sum().backward()
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_a_bag_of_embeddings_is_trained_whatever_its_fake_kernel_returns(
+    mode: str, dtype: torch.dtype
+) -> None:
+    """The fake kernel of torch returns another size than the kernel for a sum of bfloat16."""
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(50, 8, generator=generator).to(dtype).requires_grad_()
+    places, bags = torch.randint(0, 50, (64,), generator=generator), torch.arange(0, 64, 8)
+
+    def bag(places: torch.Tensor, weight: torch.Tensor, bags: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.embedding_bag(places, weight, bags, mode=mode) * 2
+
+    torch._dynamo.reset()
+    inputs = [places, weight, bags]
+    assert_same(gradients(compiled(bag), copies(inputs)), gradients(bag, inputs))

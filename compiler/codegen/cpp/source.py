@@ -133,6 +133,7 @@ def write_kernel(kernel: Kernel, buffers: Mapping[str, Buffer], gate: Gate) -> K
         kernel = ordered
     collapse = gate.allows("codegen.collapse", kernel.subject)
     flat = flatten(kernel, buffers, collapse=collapse)
+    assert all(n.exists is None for n in flat.nodes)  # `fuse.split_scan` is for GPUs
     flat = joined_for_lanes(flat) if collapse else flat
     call = describe(kernel, flat, buffers)
     if has_half_values(flat) and gate.allows("codegen.half_values", kernel.subject):

@@ -180,14 +180,17 @@ def _is_exact(axis: Axis, count: int) -> bool:
 
 
 def cut_axis(
-    node: Reduction | Scan, axis: Axis, count: int, *, turns: bool = False
+    node: Reduction | Scan, axis: Axis, count: int, *, turns: bool = False, multiple: int = 1
 ) -> tuple[Expr, Axis, Axis]:
     """Divide an axis: return the body, the axis of the pieces, and the axis within a piece.
 
-    Where the last piece ends beyond the axis, the body is the neutral element.
+    If `count` does not divide the axis, the length of a piece is a `multiple`. Where pieces end
+    beyond the axis, the body is the neutral element.
     """
     piece = Axis(f"{axis.name}_piece", to_index(count))
-    within = Axis(f"{axis.name}_within", (axis.size + (count - 1)) // to_index(count))
+    step = 1 if _is_exact(axis, count) else multiple
+    longest = (axis.size + (count * step - 1)) // to_index(count * step) * step
+    within = Axis(f"{axis.name}_within", longest)
     place = to_index(piece) * within.size + to_index(within)
     if turns:
         place = to_index(within) * to_index(count) + to_index(piece)

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from tcdebug.compiler.gate.gate import Gate
 from tcdebug.compiler.ir.arithmetic.index import ONE, ZERO, Atom, Axis, Index, to_index
-from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
 from tcdebug.compiler.ir.build import call, cast, index_value
 from tcdebug.compiler.ir.expr import Guarded, Load
 from tcdebug.compiler.ir.graph import (
@@ -43,8 +42,8 @@ from tcdebug.compiler.schedule.splitting.split_reduction import (
 UNIT = "fuse.split_scan"
 COMBINE = {"cumsum": "add", "cumprod": "mul"}
 """Scan -> the operation that combines the total of earlier pieces with an element."""
-LONGEST = 1 << 13
-"""The longest piece of a row. The registers of a program hold it."""
+VECTOR = 16
+"""The length of a piece is a multiple of this, so that pieces begin where vectors do."""
 
 
 def split_scans(graph: Graph, gate: Gate) -> Graph:
@@ -97,9 +96,7 @@ def _pieces(node: Scan, *, across: bool) -> int:
     if node.out.device.type not in DEVICES or node.kind not in COMBINE or len(node.reduced) > 1:
         return 0
     count = count_of_pieces(node, across=across)
-    if count < (FEWEST_ACROSS if across else FEWEST):
-        return 0
-    return count if across else max(count, -(-estimate(node.reduced[0].size) // LONGEST))
+    return count if count >= (FEWEST_ACROSS if across else FEWEST) else 0
 
 
 def _split(
@@ -110,7 +107,7 @@ def _split(
     The totals of a piece are neighbours in memory, or those of a row are, as the elements are.
     """
     (row,) = node.reduced
-    body, piece, within = cut_axis(node, row, count)
+    body, piece, within = cut_axis(node, row, count, multiple=VECTOR)
     dtype, again = body.dtype, Axis(f"{row.name}_again", piece.size)
 
     def beside(part: Axis) -> tuple[Axis, ...]:
