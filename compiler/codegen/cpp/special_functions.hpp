@@ -37,9 +37,8 @@ static inline double inverse_power(double q, double s) {
   for (int left = (int)s - 1; left > 0; --left) power *= q;
   return 1 / power;
 }
-// Hurwitz's zeta function for q > 0: at most twelve terms of its sum, then DLMF 25.11.28 for the rest.
-// The first term that the latter leaves out, relative to the rest, is below 1e-17 from q = s + 12 on,
-// and below 1e-9 from q = s + 5 on.
+// Hurwitz's zeta function for q > 0: at most twelve terms of its sum, those below s + `enough`, then
+// DLMF 25.11.28 for the rest. From q = s + 5 on, that leaves out less than 1e-9 of the rest.
 static inline double zeta_of_positive(double s, double q, double enough) {
   // B(2k) / (2k)! from k = 8 to k = 1
   const double bernoulli[] = {-3617.0 / 10670622842880000.0, 1.0 / 74724249600.0,
@@ -69,7 +68,7 @@ static inline double zeta_from(double s, double q, double enough) {
   const double below = zeta_of_positive(s, part, enough) - zeta_of_positive(s, 1 - q, enough);
   return zeta_of_positive(s, 1 - part, enough) + (s / 2 == floor_(s / 2) ? below : -below);
 }
-static inline double zeta_(double s, double q) { return zeta_from(s, q, 12); }
+static inline double zeta_(double s, double q) { return zeta_from(s, q, __builtin_inf()); }
 static inline float zeta_(float s, float q) { return (float)zeta_from(s, q, 5); }
 
 // The regularised incomplete gamma functions P and Q (DLMF chapter 8), computed in a wider type W,
