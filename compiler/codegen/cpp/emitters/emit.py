@@ -82,6 +82,7 @@ class CppEmitter:
         self.parts: list[FlatNode] = []  # nodes whose rows are stored after their loop
         self.compared: dict[Atom, Index] = {}  # axes that have another variable in conditions
         self.part = 0  # the depth of a part of a loop: nodes differ between parts
+        self.converts_singly = False  # whether conversions of 64-bit integers are in no vectors
         self.missed = ""  # the variable that notes an index out of range in the innermost loop
         self._storage = storage
         self._known: list[dict[str, Place]] = []
@@ -207,7 +208,8 @@ class CppEmitter:
             case Call(name="eq" | "ne"):
                 return self._equal(node)
             case Call():
-                return operation(node, [self.value(o).text for o in node.operands])
+                texts = [self.value(o).text for o in node.operands]
+                return operation(node, texts, singly=self.converts_singly)
         raise TypeError(f"no such expression: {node!r}")
 
     def _equal(self, node: Call) -> str:

@@ -134,10 +134,13 @@ def counts(value: Expr) -> bool:
     return low is not None and low.constant is not None and low.constant >= 0
 
 
-def operation(node: Call, operands: list[str], *, narrowed: bool = True) -> str:
+def operation(
+    node: Call, operands: list[str], *, narrowed: bool = True, singly: bool = False
+) -> str:
     """Return an operation on operands that are C++ expressions.
 
-    Indices that fit in 32 bits are compared and converted as such if `narrowed`.
+    Indices that fit in 32 bits are compared and converted as such if `narrowed`. `singly` is passed
+    to `cast`.
     """
     name, dtype = node.name, node.dtype
     source = node.args[0].dtype
@@ -146,7 +149,7 @@ def operation(node: Call, operands: list[str], *, narrowed: bool = True) -> str:
         operands = [f"(int32_t){text}" for text in operands]
         source = torch.int32 if name == "cast" else source
     if name == "cast":
-        return cast(operands[0], source, dtype)
+        return cast(operands[0], source, dtype, singly=singly)
     if name in CHECKED and source in INTEGERS:
         return f"{CHECKED[name]}<{TYPES[dtype]}>({', '.join(operands)}, status)"
     if name in INFIX:
@@ -195,27 +198,30 @@ BY_FUNCTION = {
     (torch.float32, torch.int64): "to_int64",
     (torch.float64, torch.int64): "to_int64",
 }
-"""Source and target of a conversion -> the function that makes it."""
+"""Source and target of a conversion -> the function that makes it in a vector."""
 
 
-def cast(value: str, source: torch.dtype, target: torch.dtype) -> str:
-    """Return a conversion as eager does it."""
+def cast(value: str, source: torch.dtype, target: torch.dtype, *, singly: bool = False) -> str:
+    """Return a conversion as eager does it.
+
+    `singly` is for loops that g++ does not vectorize, where the functions are slower.
+    """
     if source == target:
         return value
     if source == torch.bfloat16:
-        return cast(f"from_bfloat16({value})", torch.float32, target)
+        return cast(f"from_bfloat16({value})", torch.float32, target, singly=singly)
     if source == torch.float16:
-        return cast(f"from_float16({value})", torch.float32, target)
+        return cast(f"from_float16({value})", torch.float32, target, singly=singly)
     if target == torch.bfloat16:
-        return f"to_bfloat16({cast(value, source, torch.float32)})"
+        return f"to_bfloat16({cast(value, source, torch.float32, singly=singly)})"
     if target == torch.float16:
-        return f"to_float16({cast(value, source, torch.float32)})"
+        return f"to_float16({cast(value, source, torch.float32, singly=singly)})"
     if target == torch.bool:
         return f"({value} != 0)"
     if source == torch.bool and target in FLOATS:
         # g++ 12 does not vectorize a plain conversion of a comparison of wider elements
         return f"({value} ? {_one(target)} : ({TYPES[target]})0)"
-    if (source, target) in BY_FUNCTION:
+    if (source, target) in BY_FUNCTION and not singly:
         return f"{BY_FUNCTION[source, target]}({value})"
     if source in FLOATS and target in (torch.int16, torch.int8, torch.uint8):
         # undefined in C++ if out of range; through int32 it wraps around, as in eager

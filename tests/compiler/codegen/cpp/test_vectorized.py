@@ -357,6 +357,19 @@ def test_conversions_of_64_bit_integers_are_vectorized_without_avx512(
     assert scalar_loops(text, tmp_path, "haswell") == []
 
 
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: x[(x[0] * 9).long().clamp(0, 63)], lambda x: (x * 1000).long() % 7],
+    ids=["places", "remainders"],
+)
+def test_conversions_in_loops_that_are_not_vectorized_are_instructions(
+    function: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    text = kernels_as_eager(function, [NUMBERS])
+    assert "(int64_t)(t" in text
+    assert "to_int64" not in text
+
+
 def test_64_bit_integers_are_rounded_to_floats_as_in_eager() -> None:
     generator = torch.Generator().manual_seed(0)
     odd = torch.randint(-(2**24), 2**24, (1 << 16,), generator=generator) * 2 + 1
