@@ -17,10 +17,11 @@ from tcdebug.compiler.codegen.cpp.accumulator import accumulators_of
 from tcdebug.compiler.codegen.cpp.branchless import without_branches
 from tcdebug.compiler.codegen.cpp.column_sums import write_columns
 from tcdebug.compiler.codegen.cpp.data_errors import may_report
+from tcdebug.compiler.codegen.cpp.emitters.conversions import conversions_of
 from tcdebug.compiler.codegen.cpp.emitters.emit import CppEmitter
 from tcdebug.compiler.codegen.cpp.emitters.float16_rows import ConvertingEmitter
 from tcdebug.compiler.codegen.cpp.emitters.reversed_rows import ReversingEmitter
-from tcdebug.compiler.codegen.cpp.emitters.text import CHECKED, TYPES, index_text, loop
+from tcdebug.compiler.codegen.cpp.emitters.text import TYPES, index_text, loop
 from tcdebug.compiler.codegen.cpp.lanes import LANES
 from tcdebug.compiler.codegen.cpp.outer_loops import OuterLoop
 from tcdebug.compiler.codegen.cpp.sweep_loops import SweepWriter
@@ -34,17 +35,13 @@ from tcdebug.compiler.codegen.cpp.transposed_loads import (
 )
 from tcdebug.compiler.codegen.cpp.variants import KernelVariant, innermost, is_large, threads_pragma
 from tcdebug.compiler.codegen.kernels.column_values import with_column_values
-from tcdebug.compiler.codegen.kernels.flatten import (
-    FlatKernel,
-    flat_expressions,
-    flat_indices,
-)
+from tcdebug.compiler.codegen.kernels.flatten import FlatKernel
 from tcdebug.compiler.codegen.kernels.scatter_loops import PIECE, scatter_loops
 from tcdebug.compiler.codegen.kernels.sweeps import segments
 from tcdebug.compiler.ir.arithmetic.index import Axis
 from tcdebug.compiler.ir.arithmetic.size_estimate import estimate
-from tcdebug.compiler.ir.expr import Call, IndexValue, Indirect, walk
-from tcdebug.compiler.ir.operations import HALVES, INTEGERS
+from tcdebug.compiler.ir.expr import IndexValue, walk
+from tcdebug.compiler.ir.operations import HALVES
 
 SLOTS = 64
 """Pieces of a split reduction. The number is fixed, so that sums do not depend on the number of
@@ -72,17 +69,6 @@ def _emitter(choices: KernelVariant, storage: Mapping[str, str]) -> CppEmitter:
     if choices.reversed_rows:
         return ReversingEmitter(storage, converts=choices.float16_rows)
     return ConvertingEmitter(storage) if choices.float16_rows else CppEmitter(storage)
-
-
-def _is_scalar(kernel: FlatKernel) -> bool:
-    """Return whether g++ vectorizes no loops of a kernel that converts 64-bit integers.
-
-    Integers are divided, or elements are read at places that are data.
-    """
-    if any(isinstance(a, Indirect) for index in flat_indices(kernel) for a in index.atoms):
-        return True
-    calls = (e for e in flat_expressions(kernel) if isinstance(e, Call))
-    return any(e.name in CHECKED and e.dtype in INTEGERS for e in calls)
 
 
 class CppKernelWriter:
@@ -116,7 +102,7 @@ class CppKernelWriter:
         self.arguments = arguments
         self.plan = segments(kernel)
         self.emit = _emitter(choices, storage)
-        self.emit.converts_singly = _is_scalar(kernel)
+        self.emit.conversions = conversions_of(kernel)
         self.emit.halves = {n.name: n for n in kernel.nodes if n.dtype in HALVES}
         self.sweeps = SweepWriter(kernel, choices, storage, self.emit)
         self.lane = choices.lane

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from tcdebug.compiler.codegen.cpp.emitters.text import (
+    PLAIN,
     TYPES,
     Block,
     CppIndex,
@@ -59,8 +60,7 @@ class PointRun:
     """The place of the current point among them."""
 
 
-INNERMOST = 1 << 20
-"""The depth of a value that exists only in the innermost loop."""
+INNERMOST = 1 << 20  # the depth of a value that exists only in the innermost loop
 
 
 class CppEmitter:
@@ -82,7 +82,7 @@ class CppEmitter:
         self.parts: list[FlatNode] = []  # nodes whose rows are stored after their loop
         self.compared: dict[Atom, Index] = {}  # axes that have another variable in conditions
         self.part = 0  # the depth of a part of a loop: nodes differ between parts
-        self.converts_singly = False  # whether conversions of 64-bit integers are in no vectors
+        self.conversions = PLAIN  # the conversions that functions make
         self.missed = ""  # the variable that notes an index out of range in the innermost loop
         self._storage = storage
         self._known: list[dict[str, Place]] = []
@@ -209,7 +209,7 @@ class CppEmitter:
                 return self._equal(node)
             case Call():
                 texts = [self.value(o).text for o in node.operands]
-                return operation(node, texts, singly=self.converts_singly)
+                return operation(node, texts, conversions=self.conversions)
         raise TypeError(f"no such expression: {node!r}")
 
     def _equal(self, node: Call) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -47,6 +47,10 @@ INFIX = {
     "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^",
 }  # fmt: skip
 
+Conversions = Mapping[tuple[torch.dtype, torch.dtype], str]
+"""Source and target of a conversion -> the function that makes it."""
+PLAIN: Conversions = {}
+"""Conversions by instructions."""
 CHECKED = {
     "floor_div": "int_floor_div",
     "remainder": "int_remainder",
@@ -135,12 +139,12 @@ def counts(value: Expr) -> bool:
 
 
 def operation(
-    node: Call, operands: list[str], *, narrowed: bool = True, singly: bool = False
+    node: Call, operands: list[str], *, narrowed: bool = True, conversions: Conversions = PLAIN
 ) -> str:
     """Return an operation on operands that are C++ expressions.
 
-    Indices that fit in 32 bits are compared and converted as such if `narrowed`. `singly` is passed
-    to `cast`.
+    Indices that fit in 32 bits are compared and converted as such if `narrowed`. `conversions` are
+    made by functions.
     """
     name, dtype = node.name, node.dtype
     source = node.args[0].dtype
@@ -149,7 +153,7 @@ def operation(
         operands = [f"(int32_t){text}" for text in operands]
         source = torch.int32 if name == "cast" else source
     if name == "cast":
-        return cast(operands[0], source, dtype, singly=singly)
+        return cast(operands[0], source, dtype, conversions)
     if name in CHECKED and source in INTEGERS:
         return f"{CHECKED[name]}<{TYPES[dtype]}>({', '.join(operands)}, status)"
     if name in INFIX:
@@ -192,37 +196,27 @@ SPECIAL: dict[str, Callable[[list[str], torch.dtype], str]] = {
 }
 
 
-BY_FUNCTION = {
-    (torch.int64, torch.float32): "to_float",
-    (torch.int64, torch.float64): "to_double",
-    (torch.float32, torch.int64): "to_int64",
-    (torch.float64, torch.int64): "to_int64",
-}
-"""Source and target of a conversion -> the function that makes it in a vector."""
-
-
-def cast(value: str, source: torch.dtype, target: torch.dtype, *, singly: bool = False) -> str:
-    """Return a conversion as eager does it.
-
-    `singly` is for loops that g++ does not vectorize, where the functions are slower.
-    """
+def cast(
+    value: str, source: torch.dtype, target: torch.dtype, conversions: Conversions = PLAIN
+) -> str:
+    """Return a conversion as eager does it. `conversions` are made by functions."""
     if source == target:
         return value
     if source == torch.bfloat16:
-        return cast(f"from_bfloat16({value})", torch.float32, target, singly=singly)
+        return cast(f"from_bfloat16({value})", torch.float32, target, conversions)
     if source == torch.float16:
-        return cast(f"from_float16({value})", torch.float32, target, singly=singly)
+        return cast(f"from_float16({value})", torch.float32, target, conversions)
     if target == torch.bfloat16:
-        return f"to_bfloat16({cast(value, source, torch.float32, singly=singly)})"
+        return f"to_bfloat16({cast(value, source, torch.float32, conversions)})"
     if target == torch.float16:
-        return f"to_float16({cast(value, source, torch.float32, singly=singly)})"
+        return f"to_float16({cast(value, source, torch.float32, conversions)})"
     if target == torch.bool:
         return f"({value} != 0)"
     if source == torch.bool and target in FLOATS:
         # g++ 12 does not vectorize a plain conversion of a comparison of wider elements
         return f"({value} ? {_one(target)} : ({TYPES[target]})0)"
-    if (source, target) in BY_FUNCTION and not singly:
-        return f"{BY_FUNCTION[source, target]}({value})"
+    if (source, target) in conversions:
+        return f"{conversions[source, target]}({value})"
     if source in FLOATS and target in (torch.int16, torch.int8, torch.uint8):
         # undefined in C++ if out of range; through int32 it wraps around, as in eager
         return f"({TYPES[target]})(int32_t)({value})"

@@ -338,11 +338,10 @@ def test_a_quotient_beside_a_whole_number_is_rounded_down_as_in_eager(neighbour:
 
 
 OF_INTEGERS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "to float32": lambda i: i.float(),
     "to float64": lambda i: i.double(),
     "to a function of float32": lambda i: (i.float() * 0.01).sin(),
     "to a power of 2": lambda i: 2.0**i,
-    "from float32": lambda i: i.float().mul(0.3).round().long(),
+    "from float32": lambda i: i.float().mul(0.01).exp().long(),
     "from float64": lambda i: i.double().mul(0.3).exp().long(),
 }
 
@@ -359,8 +358,12 @@ def test_conversions_of_64_bit_integers_are_vectorized_without_avx512(
 
 @pytest.mark.parametrize(
     "function",
-    [lambda x: x[(x[0] * 9).long().clamp(0, 63)], lambda x: (x * 1000).long() % 7],
-    ids=["places", "remainders"],
+    [
+        lambda x: x[(x[0] * 9).long().clamp(0, 63)],
+        lambda x: (x * 1000).long() % 7,
+        lambda x: (x * 9).long().cumsum(1).float(),
+    ],
+    ids=["places", "remainders", "scans"],
 )
 def test_conversions_in_loops_that_are_not_vectorized_are_instructions(
     function: Callable[[torch.Tensor], torch.Tensor],
@@ -368,9 +371,14 @@ def test_conversions_in_loops_that_are_not_vectorized_are_instructions(
     text = kernels_as_eager(function, [NUMBERS])
     assert "(int64_t)(t" in text
     assert "to_int64" not in text
+    assert "to_float(" not in text
 
 
 def test_64_bit_integers_are_rounded_to_floats_as_in_eager() -> None:
+    def every(i: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        with_function = i.float() + torch.ones_like(i).double().log().float()  # by `to_float`
+        return with_function, i.float(), i.double(), i.half(), i.bfloat16()
+
     generator = torch.Generator().manual_seed(0)
     odd = torch.randint(-(2**24), 2**24, (1 << 16,), generator=generator) * 2 + 1
     between = odd << torch.randint(0, 38, odd.shape, generator=generator)  # two floats
@@ -378,8 +386,8 @@ def test_64_bit_integers_are_rounded_to_floats_as_in_eager() -> None:
     limits = torch.tensor([0, 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63), 2**32, 2**32 - 1])
     numbers = torch.cat([between, near, limits])
     assert_as_eager(
-        compiled(lambda i: (i.float(), i.double(), i.half(), i.bfloat16())),
-        lambda i: (i.float(), i.double(), i.half(), i.bfloat16()),
+        compiled(every),
+        every,
         [numbers],
         exact=True,
     )
