@@ -11,6 +11,7 @@ from collections.abc import Callable
 import torch
 
 from tcdebug.compiler import seams
+from tcdebug.compiler.ir.operations import HALVES
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
@@ -19,7 +20,7 @@ Tensor = torch.Tensor
 def threshold_backward(grad_output: Tensor, x: Tensor, threshold: float) -> Tensor:
     """Return the gradient of `threshold` and of `relu` with respect to `x`."""
     compared = x
-    if x.device.type == "cpu" and x.dtype in (torch.bfloat16, torch.float16) and threshold != 0:
+    if x.device.type == "cpu" and x.dtype in HALVES and threshold != 0:
         compared = x.to(torch.float32)
     op = aten.threshold_backward
     decomposed = seams.get_decompositions([op])[op.default]

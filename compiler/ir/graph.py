@@ -56,6 +56,13 @@ class Buffer:
     stride: tuple[Index, ...]
     device: torch.device = CPU
 
+    @staticmethod
+    def contiguous(
+        name: str, dtype: torch.dtype, size: Sequence[Index], device: torch.device
+    ) -> Buffer:
+        """Return a buffer in row-major order."""
+        return Buffer(name, dtype, tuple(size), contiguous_strides(size), device)
+
     def address(self, index: Sequence[Index]) -> Index:
         """Return the offset of an element in memory, in elements."""
         total = ZERO
@@ -138,11 +145,6 @@ class _Loop:
         """Whether there are as many points as elements."""
         return product(a.size for a in self.filled) == self.out.numel
 
-    @property
-    def may_go_beyond(self) -> bool:
-        """Whether points may lie beyond the buffer."""
-        return False
-
 
 @dataclass(frozen=True)
 class Pointwise(_Loop):
@@ -215,11 +217,6 @@ class Scan(_Accumulating):
     def filled(self) -> tuple[Axis, ...]:
         """The axes over whose points the buffer is filled, `reduced` included."""
         return self.axes + self.reduced
-
-    @property
-    def may_go_beyond(self) -> bool:
-        """Whether points may lie beyond the buffer."""
-        return True
 
 
 Path = tuple[tuple[str, Any], ...]

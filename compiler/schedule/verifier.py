@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tcdebug.compiler.ir.expr import Call, loads
-from tcdebug.compiler.ir.graph import LoopNode, Reduction, memory_of, reads, written
+from tcdebug.compiler.ir.graph import LoopNode, Reduction, Scan, memory_of, reads, written
 from tcdebug.compiler.ir.verifier import InvalidGraph
 from tcdebug.compiler.schedule.kernel import Kernel, Schedule
 
@@ -74,7 +74,7 @@ def _kernel_problems(kernel: Kernel, defined: set[str]) -> Iterator[str]:
             yield f"{node.name} reads a column before it is complete"
         if axes not in known:
             yield f"{node.name} loops over {axes} in {kernel.name}"
-        if not (node.fills_exactly or node.may_go_beyond or written(node)):
+        if not (node.fills_exactly or isinstance(node, Scan) or written(node)):
             yield f"{node.name} fills {node.out.size} over {node.filled}"
         for load in loads(node.body):
             producer = made.get(load.buffer)

@@ -79,13 +79,12 @@ static inline double wide_expm1(double x) { return __builtin_expm1(x); }
 static inline double wide_log(double x) { return __builtin_log(x); }
 static inline double wide_log1p(double x) { return __builtin_log1p(x); }
 static inline double wide_erfc(double x) { return __builtin_erfc(x); }
-static inline double wide_sqrt(double x) { return __builtin_sqrt(x); }
 static inline long double wide_exp(long double x) { return __builtin_expl(x); }
 static inline long double wide_expm1(long double x) { return __builtin_expm1l(x); }
 static inline long double wide_log(long double x) { return __builtin_logl(x); }
 static inline long double wide_log1p(long double x) { return __builtin_log1pl(x); }
 static inline long double wide_erfc(long double x) { return __builtin_erfcl(x); }
-static inline long double wide_sqrt(long double x) { return __builtin_sqrtl(x); }
+static inline long double sqrt_(long double x) { return __builtin_sqrtl(x); }
 
 template <typename W> struct GammaLimits;
 template <> struct GammaLimits<long double> {
@@ -132,7 +131,7 @@ template <typename W> static inline W gamma_density(W a, W x) {
   const W r = 1 / a, pi = (W)3.14159265358979323846L;
   const W series = 1 + r * ((W)1 / 12 + r * ((W)1 / 288
       + r * ((W)-139 / 51840 - r * ((W)571 / 2488320))));
-  return wide_exp(-a * half_eta_squared((x - a) / a)) / (wide_sqrt(2 * pi * a) * series);
+  return wide_exp(-a * half_eta_squared((x - a) / a)) / (sqrt_(2 * pi * a) * series);
 }
 
 // P by DLMF 8.7.1, the first sum: x^k / ((a + 1) ... (a + k)).
@@ -182,11 +181,11 @@ template <typename W, int N> static inline W taylor(const double (&coefficients)
 // P or Q for large a and x within an eighth of a: DLMF 8.12.3, 8.12.4 and 8.12.7.
 template <typename W> static inline W gamma_uniform(W a, W x, bool upper) {
   const W mu = (x - a) / a, pi = (W)3.14159265358979323846L;
-  const W half = half_eta_squared(mu), size = wide_sqrt(2 * half);
-  const W eta = mu < 0 ? -size : size, root = wide_sqrt(a * half), r = 1 / a;
+  const W half = half_eta_squared(mu), size = sqrt_(2 * half);
+  const W eta = mu < 0 ? -size : size, root = sqrt_(a * half), r = 1 / a;
   const W c = taylor(GAMMA_C0, eta) + r * (taylor(GAMMA_C1, eta)
       + r * (taylor(GAMMA_C2, eta) + r * taylor(GAMMA_C3, eta)));
-  const W rest = wide_exp(-a * half) / wide_sqrt(2 * pi * a) * c;
+  const W rest = wide_exp(-a * half) / sqrt_(2 * pi * a) * c;
   return wide_erfc((mu < 0) == upper ? -root : root) / 2 + (upper ? rest : -rest);
 }
 

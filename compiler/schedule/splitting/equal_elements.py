@@ -25,7 +25,6 @@ from tcdebug.compiler.ir.graph import (
     Node,
     Pointwise,
     Reduction,
-    contiguous_strides,
     reads,
     without_dead_nodes,
 )
@@ -151,7 +150,7 @@ def _one_row(
     size, where, out = tuple(a.size for a in axes), tuple(map(to_index, axes)), node.out
     if not set(where) <= set(node.index):  # results that lie along two axes at once
         return None
-    row = Buffer(name, out.dtype, size, contiguous_strides(size), out.device)
+    row = Buffer.contiguous(name, out.dtype, size, out.device)
     copy = Pointwise(out, node.axes, node.index, Load(out.dtype, name, where), node.origin)
     distinct = replace(node, out=row, axes=axes, index=where)
     return distinct, copy, DistinctRow(row, tuple(node.index.index(w) for w in where))

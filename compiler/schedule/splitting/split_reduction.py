@@ -27,7 +27,6 @@ from tcdebug.compiler.ir.graph import (
     Pointwise,
     Reduction,
     Scan,
-    contiguous_strides,
 )
 from tcdebug.compiler.ir.operations import SCANS, neutral
 from tcdebug.compiler.schedule.splitting.pieces import (
@@ -159,7 +158,7 @@ def split(node: Reduction, by: Pieces, name: str) -> DividedReduction:
     axes = (*node.axes, *numbers) if by.inside else (*numbers, *node.axes)
     where = tuple(to_index(a) for a in axes)
     size = tuple(a.size for a in axes)
-    part = Buffer(name, node.out.dtype, size, contiguous_strides(size), node.out.device)
+    part = Buffer.contiguous(name, node.out.dtype, size, node.out.device)
     read = (*node.axes, *again) if by.inside else (*again, *node.axes)
     load = Load(part.dtype, name, tuple(map(to_index, read)))
     first = replace(node, out=part, axes=axes, reduced=inner, index=where, body=body)
@@ -262,7 +261,7 @@ def _split_by_rows(
 ) -> tuple[Reduction, Reduction]:
     """Return the reduction of each row, and the reduction of their results."""
     size = tuple(a.size for a in rows)
-    part = Buffer(name, node.out.dtype, size, contiguous_strides(size), node.out.device)
+    part = Buffer.contiguous(name, node.out.dtype, size, node.out.device)
     where = tuple(to_index(a) for a in rows)
     inner = tuple(a for a in node.reduced if a not in rows)
     first = replace(node, out=part, axes=rows, reduced=inner, index=where)

@@ -8,6 +8,7 @@ elements can be combined in any order.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tcdebug.compiler.gate.gate import Gate
@@ -21,7 +22,6 @@ from tcdebug.compiler.ir.graph import (
     Pointwise,
     Reduction,
     Scan,
-    contiguous_strides,
     output_refs,
     reads,
 )
@@ -51,52 +51,42 @@ def split_scans(graph: Graph, gate: Gate) -> Graph:
     nodes: list[Node] = []
     buffers = graph.buffers()
     taken = set(buffers)
-    casts = _casts(graph)
     rounded: set[str] = set()
     for node in graph.nodes:
         if node.name in rounded:
             continue
-        across = isinstance(node, Scan) and reads_across(node, buffers)
-        count = _pieces(node, across=across) if isinstance(node, Scan) else 0
+        count, across = _pieces(node, buffers) if isinstance(node, Scan) else (0, False)
         if not isinstance(node, Scan) or not count or not gate.allows(UNIT, node.name):
             nodes.append(node)
             continue
         totals, before = (fresh(f"{node.name}_{part}", taken) for part in ("pieces", "before"))
-        if (stored := casts.get(node.name)) is not None:
-            rounded.add(stored.name)
-            node = replace(node, out=stored.out)
+        if (conversion := _conversion(node, graph)) is not None:
+            rounded.add(conversion.name)
+            node = replace(node, out=conversion.out)
         nodes += _split(node, count, totals, before, across=across)
     return replace(graph, nodes=tuple(nodes))
 
 
-def _casts(graph: Graph) -> dict[str, Pointwise]:
-    """Return what only converts a scan that nothing else reads: name of the scan -> conversion."""
-    readers: dict[str, list[Node]] = {}
-    for node in graph.nodes:
-        for name in reads(node):
-            readers.setdefault(name, []).append(node)
-    found: dict[str, Pointwise] = {}
-    for node in graph.nodes:
-        only = readers.get(node.name, [])
-        if isinstance(node, Scan) and len(only) == 1 and node.name not in output_refs(graph):
-            (reader,) = only
-            if isinstance(reader, Pointwise) and _converts(reader, node):
-                found[node.name] = reader
-    return found
-
-
-def _converts(reader: Pointwise, scan: Scan) -> bool:
+def _conversion(scan: Scan, graph: Graph) -> Pointwise | None:
+    """Return what only converts a scan that nothing else reads; None if there is no such node."""
+    reader, *others = [n for n in graph.nodes if scan.name in reads(n)] or [scan]
+    if others or not isinstance(reader, Pointwise) or scan.name in output_refs(graph):
+        return None
     element = Load(scan.out.dtype, scan.name, reader.index)
-    wanted = cast(element, reader.out.dtype)
-    return reader.body.key == wanted.key and not reader.into and reader.out.size == scan.out.size
+    converts = reader.body.key == cast(element, reader.out.dtype).key and not reader.into
+    return reader if converts and reader.out.size == scan.out.size else None
 
 
-def _pieces(node: Scan, *, across: bool) -> int:
-    """Return the number of pieces of each row; 0 leaves the scan as it is."""
+def _pieces(node: Scan, buffers: Mapping[str, Buffer]) -> tuple[int, bool]:
+    """Return the number of pieces of each row, and whether rows lie across memory.
+
+    0 leaves the scan as it is.
+    """
     if node.out.device.type not in DEVICES or node.kind not in COMBINE or len(node.reduced) > 1:
-        return 0
+        return 0, False
+    across = reads_across(node, buffers)
     count = count_of_pieces(node, across=across)
-    return count if count >= (FEWEST_ACROSS if across else FEWEST) else 0
+    return (count if count >= (FEWEST_ACROSS if across else FEWEST) else 0), across
 
 
 def _split(
@@ -115,7 +105,10 @@ def _split(
 
     axes = beside(piece)
     where, along = tuple(map(to_index, axes)), tuple(map(to_index, beside(again)))
-    totals, sums = (_buffer(node, name, axes) for name in (of_pieces, before_them))
+    size, device = [a.size for a in axes], node.out.device
+    totals, sums = (
+        Buffer.contiguous(name, dtype, size, device) for name in (of_pieces, before_them)
+    )
     total = Reduction(totals, axes, (within,), where, SCANS[node.kind], body, node.origin)
 
     previous = tuple(i - 1 if i == to_index(again) else i for i in along)
@@ -130,9 +123,3 @@ def _split(
     carrying = call("where", first, carried, body)
     last = replace(node, axes=axes, reduced=(within,), index=index, body=carrying)
     return total, before, last
-
-
-def _buffer(node: Scan, name: str, axes: tuple[Axis, ...]) -> Buffer:
-    """Return a buffer with an element for each point of the axes, in the dtype of the states."""
-    size = tuple(a.size for a in axes)
-    return Buffer(name, node.body.dtype, size, contiguous_strides(size), node.out.device)

@@ -25,7 +25,6 @@ from tcdebug.compiler.ir.graph import (
     Node,
     Pointwise,
     Reduction,
-    contiguous_strides,
     loaded_addresses,
 )
 from tcdebug.compiler.ir.operations import FLOATS
@@ -171,7 +170,7 @@ class _Repeated:
 
     def _stored(self, expr: Expr, name: str) -> Pointwise:
         size = (product(a.size for a in self._places),)
-        out = Buffer(name, expr.dtype, size, contiguous_strides(size), self._node.out.device)
+        out = Buffer.contiguous(name, expr.dtype, size, self._node.out.device)
         axis = Axis("i0", size[0])
         values: dict[Atom, Index] = {}
         left = to_index(axis)

@@ -30,7 +30,6 @@ from tcdebug.compiler.ir.graph import (
     Node,
     Pointwise,
     Scatter,
-    contiguous_strides,
 )
 from tcdebug.compiler.ir.operations import HALVES
 from tcdebug.compiler.schedule.splitting.split_reduction import fresh
@@ -161,7 +160,7 @@ def _divides(load: Load) -> bool:
 def _copy(source: Buffer, node: Pointwise, name: str) -> Pointwise:
     """Return a node that stores an operand in float32."""
     size = source.size
-    out = Buffer(name, torch.float32, size, contiguous_strides(size), source.device)
+    out = Buffer.contiguous(name, torch.float32, size, source.device)
     dims = [Axis(f"i{k}", n) for k, n in enumerate(size)]
     where = tuple(ZERO if a.size == 1 else to_index(a) for a in dims)
     body = cast(Load(source.dtype, source.name, where), torch.float32)
